@@ -1,14 +1,14 @@
 """Combining updates: mean, robust rules, quarantine, clusters, attacks, secure aggregation.
 
 base, mean, join   the contract of an aggregator; the mean over a public denominator; parties put side by side
-server             what the server does with the result: plain step, momentum, Adam
-screening          what is left out before anything is combined
+server             the server's optimizer: plain step, momentum, Adam
+screening          rejection of malformed updates before anything is combined
 geometry, kernels  inner products and distances of updates, compiled
-warnings           what an author may want to reconsider about who is believed
+warnings           warnings for the author of an experiment
 robust/            median, trimmed mean, Krum, geometric median, centred clipping, covariance filter, mixing
 defence/           quarantine of sites, clusters of sites with models of their own
-attacks/           how sites lie, to try all of this out
-secure/            secure aggregation: sums of vectors that nobody sees
+attacks/           attacks by dishonest (Byzantine) sites, to try all of this out
+secure/            secure aggregation: sums of vectors that stay hidden
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from tacit.aggregation.robust.reweighted import CovarianceFilter as CovarianceFi
 from tacit.aggregation.robust.reweighted import GeometricMedian as GeometricMedian
 from tacit.aggregation.robust.reweighted import Robust as Robust
 
-# By kind; the first one is meant where none is named.
+# Aggregators by kind; the first is the default.
 AGGREGATORS: Mapping[str, type[Any]] = {
     rule.kind: rule
     for rule in (

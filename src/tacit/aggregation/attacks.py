@@ -78,7 +78,7 @@ class Attack:
         rows, order = rows_of(updates)
         values = rows.astype(np.float64)
         lying = np.isin(np.array(updates.names, dtype=np.str_)[order], list(liars))
-        # Updates that are broken are not aggregated: liars know that too.
+        # Broken updates are not aggregated: attackers know that too.
         honest = ~lying & np.isfinite(values).all(axis=1)
         if not lying.any() or not honest.any():
             return updates

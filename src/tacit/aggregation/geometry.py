@@ -124,7 +124,7 @@ def squared_distances(gram: Array) -> Array:
     """Return squared distances between rows (sites, sites); those below rounding are zero."""
     squares = gram.diagonal()
     sums = squares[:, None] + squares
-    # Both triangles, whose last digits differ: or two rows would not agree on how far they are apart.
+    # Both triangles, whose last digits differ: otherwise two rows would disagree on their distance.
     distances = sums - (gram + gram.T)
     distances[distances < ROUNDING * sums] = 0.0
     return distances
@@ -197,7 +197,7 @@ def require_usable(rows: Rows, order: NDArray[np.intp], updates: object) -> None
     """Refuse rows that are not finite or too long to be squared, by name; screening keeps them away."""
     longest = np.zeros(len(order))
     for part in blocks(rows):
-        # The largest of numbers that are not all numbers is none.
+        # The maximum of numbers with a NaN is NaN.
         np.maximum(longest, np.abs(rows[: len(order), part]).max(axis=1, initial=0.0), out=longest)
     usable = longest * math.sqrt(max(rows.shape[1], 1)) <= LONGEST
     if usable.all():

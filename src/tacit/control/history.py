@@ -71,7 +71,7 @@ class History:
     def __post_init__(self) -> None:
         for name, kind in KINDS.items():
             given = np.asarray(getattr(self, name))
-            # Any number can be written as text, and none is meant to be.
+            # Any number can be cast to text, which is never intended.
             fits = given.dtype.kind == "U" if kind is np.str_ else np.can_cast(given.dtype, kind, "same_kind")
             fits = fits or given.size == 0
             require(fits, name, f"of {given.dtype}", "text" if kind is np.str_ else f"of {kind.__name__}")

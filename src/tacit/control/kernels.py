@@ -274,7 +274,7 @@ def _policy_gradient(
         change = logits[row, done] - level - memory.log_probs[chosen[row]]
         ratio = math.exp(change)
         far += ratio - 1 - change
-        # Beyond the clip, what is already enough has no slope any more.
+        # Beyond the clip range the gradient is zero.
         over = ratio > 1 + terms.clip_range if better[row] > 0 else ratio < 1 - terms.clip_range
         push = 0.0 if over else -better[row] * ratio / rows
         for action in range(many):

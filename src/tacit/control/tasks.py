@@ -69,7 +69,7 @@ class ObservationStatsQuery:
     limit: float
     kind: ClassVar[str] = "observations"
     share: ClassVar[float] = 0.05
-    # Worlds are asked even where they are public: what they show is not in any file.
+    # A query is needed even for public worlds: their observations are not in any file.
     always: ClassVar[bool] = True
 
     def record_bound(self, norm: Norm) -> float:
@@ -103,7 +103,7 @@ class ObservationStatsQuery:
     def decode(self, combined: Array, noise: float = 0.0) -> dict[str, Any]:
         """Center and scale for every number; noise may make a variance anything, a scale stays sensible."""
         found = combined.astype(np.float64)
-        # However few came, or however much noise there is, the last number is what ones have become.
+        # The last entry counts the ones; it is kept above the noise.
         ones = max(float(found[-1]), 4 * noise, 1e-12)
         means = np.clip(found[: self.inputs] / ones, -1.0, 1.0)
         squares = np.clip(found[self.inputs : -1] / ones, 0.0, 1.0)

@@ -49,7 +49,7 @@ def squares(entered: Array, back: Array, bias: bool, most: float, found: Array, 
             second = _dot(back[site, record], back[site, record])
             if bias:
                 first += 1.0
-            # Written so that what is no number is marked.
+            # Written so that NaN is marked.
             if not (first < most and second < most):
                 unsure[site, record] = True
             found[site, record] += first * second
@@ -123,7 +123,7 @@ def group_sums(entered: Array, back: Array, bias: bool, farthest: float, found: 
                 size = (math.inf if size > farthest else size) * _sizes(backs[one])
                 summed += size
                 largest = max(largest, size)
-            # One by itself, as in units of single records, cancels nothing. What is no number is not equal.
+            # A single record cancels nothing. NaN is not equal.
             if summed == largest:
                 found[site, unit] += summed
             else:
@@ -243,7 +243,7 @@ def add_groups(entered: Array, back: Array, factors: Array, start: int, bias: bo
             sums[site, middle : middle + outputs] = total[:, inputs]
 
 
-# A layer: what went in (..., members, inputs), what came back (..., members, outputs), whether it has biases.
+# A layer: inputs (..., members, inputs), gradients of outputs (..., members, outputs), whether it has biases.
 Part = tuple[Array, Array, bool]
 
 # Sums of squares below this lose less than 1e-240 where numbers vanish, and their products too: lengths lack
@@ -252,7 +252,7 @@ MOST = 1e60
 # Inputs of a layer beyond this are broken: the signal beside them, after clipping, may be so small that it is
 # rounded up to a multiple of itself, which would be seen.
 FARTHEST = 1e200
-# The power of two of what is zero: below that of any product.
+# Exponent that stands for zero: below that of any product.
 NOTHING = -10_000
 
 
@@ -288,7 +288,7 @@ def _by_squares(parts: Sequence[Part], units: int) -> Array:
         )
     np.sqrt(found, out=found)
     if np.count_nonzero(unsure):
-        # Unit by unit: how others are measured does not hang on a wild one.
+        # Unit by unit: an outlier does not change how others are measured.
         found[unsure] = _rescale_lengths(
             [(_by_unit(a, units)[unsure], _by_unit(b, units)[unsure], c) for a, b, c in parts]
         )

@@ -168,7 +168,7 @@ def layer_backward(
             for record in range(records):
                 row, below = here[record], entering[record]
                 for place in range(wide):
-                    # A product, so that what is infinite does not vanish unseen.
+                    # A product, so that infinity does not vanish silently.
                     row[place] *= 1.0 if below[place] > 0.0 else 0.0
 
 

@@ -90,7 +90,7 @@ def descend(
     for positions in cohort.buckets(_bucket_size(work, program, cohort)):
         part = cohort.part(positions)
         own = [keys[int(position)] for position in positions]
-        # Training that diverges is told by its state, not by a warning, which would tell of single records.
+        # Diverged training shows in its state; a warning would disclose single records.
         with np.errstate(all="ignore"), one_thread():
             moved[positions] = _run_steps(work, program, start[positions], part, mechanism, own)
     return moved

@@ -135,7 +135,7 @@ class Layer:
         """
         self._fit(weights, len(back), entered.shape[2], back.shape[2])
         if self.inputs == 0:
-            # Summed along rows of one public width: a row's order does not hang on how many there are.
+            # Summed along rows of one public width: the order of summation does not depend on their number.
             single = contiguous(back).sum(axis=2, keepdims=True)
             return single * (entered > 0) if rectified else single
         under = np.empty((*back.shape[:2], self.inputs))
@@ -168,7 +168,8 @@ class Layer:
 class Perceptron:
     """A stack of linear layers with element-wise activations, its parameters in the order torch has them."""
 
-    # About what a cache holds. Measured with 100 sites: half of that is a tenth slower, twice that no faster.
+    # About the size of a cache. Measured with 100 sites: half of that is a tenth slower, twice that no
+    # faster.
     working_numbers = 800_000
 
     def __init__(self, layers: Sequence[Layer], loss: Loss) -> None:

@@ -236,7 +236,7 @@ def _many(count: int, what: str) -> str:
 
 
 Callback = Callable[[Round], None]
-# Told what is being done, and how much of it is done where that is known.
+# Callback with the current stage, and the finished share where that is known.
 Tell = Callable[[str, float | None], None]
 
 

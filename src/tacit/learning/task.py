@@ -18,7 +18,7 @@ from tacit.sites.table import Table
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    # A task says what it costs without loading torch; only training needs it.
+    # A task states its price without loading torch; only training needs it.
 
 
 Made = TypeVar("Made")

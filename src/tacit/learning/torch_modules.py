@@ -35,11 +35,11 @@ from tacit.sites.table import Table
 Module = nn.Module
 # `loss(output, **targets)` of one record, or `loss(outputs, present, **targets)` of a group.
 LossFunction = Callable[..., Tensor]
-# Weights, features, targets, and who is present: all with the sites as first axis.
+# Weights, features, targets, and the mask of members: all with the sites as first axis.
 Evidence = tuple[Tensor, Tensor, dict[str, Tensor], Tensor]
 
 RUNNING = "use nn.GroupNorm or nn.LayerNorm, which look at one record alone"
-# Units in a chunk: enough to share what a call of a transformed function costs, few to be filled up.
+# Units in a chunk: enough to share the cost of a transformed function's call, few enough to avoid padding.
 UNITS = 32
 # Arguments of a function: each has the units as its first axis; targets come by name.
 Arguments = tuple[Tensor | Mapping[str, Tensor], ...]

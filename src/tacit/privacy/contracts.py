@@ -12,7 +12,7 @@ Unit = Literal["record", "site"]
 # Effect of noise at every site on an aggregator: it stands, it loses more than the mean does, or it follows
 # attackers.
 Fragility = Literal["stands", "suffers", "breaks"]
-# Groups of sites whose sums are all that an aggregator needs.
+# Groups of sites whose sums suffice for an aggregator.
 SiteGroups = tuple[tuple[str, ...], ...]
 # Data layout of a federation: records of each site's own, columns of the same records, or environments.
 Layout = Literal["rows", "columns", "environments"]

@@ -199,7 +199,7 @@ def released_in_words(releases: Iterable[Release]) -> list[str]:
     """Describe past or planned releases in words; equal ones at several sites once."""
     counts: dict[Release, Counter[str]] = {}
     for release in releases:
-        # Rounds are alike, whatever their number.
+        # Rounds are equal up to their number.
         aim, subject = in_any_round(release.purpose), release.subject.partition("@")[0]
         alike = replace(release, subject=subject, count=1, party="", purpose=aim)
         counts.setdefault(alike, Counter())[release.subject] += release.count

@@ -19,9 +19,9 @@ from tacit.reports.text import NAMES
 from tacit.runtime.tables import parse
 
 SCHEMA = 1
-# Above this, what one unit did can all but be read off; few would call that private.
-LARGE = 10.0
 # Epsilon above which one unit's data can nearly be read off; few would call that private.
+LARGE = 10.0
+# Two prices are equal up to the grids that they were computed on.
 CLOSE = 1e-3
 LABELS = {"federated": "together", "alone": "each site alone", "pooled": "pooled"}
 PARTIES = {**LABELS, "alone": "active party alone"}
@@ -118,7 +118,7 @@ def proven_epsilon(run: ReportData) -> float | None:
         return None
     if run.ledger.get("valid") is False:
         return math.inf
-    # While a run goes on its statement is that of its plan, which the ledger comes to in the end.
+    # While a run goes on its statement is that of its plan, which the ledger reaches in the end.
     return max(run.statement.epsilon, run.ledger.get("epsilon") or 0.0)
 
 

@@ -289,7 +289,7 @@ class _Handler(BaseHTTPRequestHandler):
             return HTTPStatus.MISDIRECTED_REQUEST
         origins = self.headers.get_all("Origin", [])
         ours = f"http://{named[0].strip().lower()}"
-        # Old browsers say nothing; what one types, or opens from a terminal, comes from nowhere.
+        # Old browsers omit the header; typed addresses, and those opened from a terminal, have no origin.
         from_where = self.headers.get_all("Sec-Fetch-Site", ["none"])
         if any(origin != ours for origin in origins) or not {"none", "same-origin"}.issuperset(from_where):
             return HTTPStatus.FORBIDDEN

@@ -25,7 +25,7 @@ NAMES = {
     "return_low": "return, 95 % from", "return_high": "return, 95 % to", "return_unseen": "return, unseen",
     "iqm_low": "IQM, 95 % from", "iqm_high": "IQM, 95 % to", "solved": "share solved",
 }  # fmt: skip
-# After how many seconds a pipe is told what is being done, if it is not a round.
+# Seconds after which a pipe hears of a stage that is not a round.
 PATIENCE = 10.0
 # Number of scores side by side.
 WIDEST = 6
@@ -304,9 +304,9 @@ def _members(clusters: dict[str, int]) -> list[tuple[int, list[str]]]:
 
 # Width of any terminal.
 WIDTH = 80
-# The narrowest that a first column is made, and what stands for what is left out of it.
-LEAST, OMITTED = 12, "..."
 # Narrowest first column, and the mark of omitted letters.
+LEAST, OMITTED = 12, "..."
+# Entry of a broken model in a table of scores.
 BROKEN = "broken"
 
 
@@ -462,11 +462,11 @@ def _is_number(cell: str) -> bool:
 # The progress of a run as one live line of a terminal
 
 
-# A line of fewer columns would tell little.
+# A narrower line would show too little.
 NARROW = 60
 # The shortest and the longest bar, in columns.
 SHORT, LONG = 8, 40
-# Entry of a broken model in a table of scores.
+# Refreshes of the clock per second.
 OFTEN = 4
 
 

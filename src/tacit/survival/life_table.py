@@ -133,7 +133,7 @@ class Exits:
         still = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1] + self.beyond[:, None]
         if self.entered is None:
             return still
-        # Noise may let more come than leave; those who leave were there.
+        # Noise may let more enter than leave; those who leave were at risk.
         coming = np.cumsum(self.entered[:, ::-1], axis=1)[:, ::-1]
         return np.maximum(still - coming[:, 1:], leaving)
 

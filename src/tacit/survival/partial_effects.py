@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Number of features to try, and of people at once: a report has no time for more.
 TRIED, AT_ONCE = 400, 256
-# Letters of a name of a feature, and how many levels are spelled out.
+# Letters of a feature's name, and number of levels that are spelled out.
 LETTERS, SPELLED = 22, 4
 # Log hazard ratios beyond this are as good as infinite.
 FAR = 20.0

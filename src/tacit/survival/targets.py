@@ -12,7 +12,7 @@ from tacit.runtime.arrays import Array
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 
-# The part of the events that the grid covers; the very last ones are far apart.
+# Share of the events that the grid covers; the very last ones are far apart.
 LAST_LEVEL = 0.99
 
 
@@ -137,7 +137,7 @@ def time_grid(
         require_positive("horizon", horizon)
         return [float(end) for end in np.linspace(0, horizon, cuts + 1)[1:]]
     if federation.distant:
-        # Public records are at the coordinator, and all must come to the same grid: it is asked for.
+        # Public records are at the coordinator, and all sites need the same grid: a query finds it.
         return None
     if federation.reference is not None:
         provenance.declare_public(["the time grid, from public reference records"])

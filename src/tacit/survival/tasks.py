@@ -19,5 +19,5 @@ LEARNERS: Mapping[str, type[SurvivalLearner]] = {
     task.kind: task
     for task in (LogisticHazard, PCHazard, PoissonPH, DeepHit, DeepSurv, CoxPH, CoxCC, CoxTime)
 }
-# Statistics are tasks as well: what runs them runs on every engine.
+# Statistics are tasks as well, so they run on every engine.
 TASKS: Mapping[str, type[Any]] = {**LEARNERS, KaplanMeier.kind: KaplanMeier, Cox.kind: Cox}

@@ -246,7 +246,7 @@ class UpdateHistory:
         if self.by == "weights":
             rows[came] = handed[order] + moved
         else:
-            # Every round counts alike: those of long updates would drown all others.
+            # Every round has equal weight: rounds of long updates would dominate.
             rows[came] = np.where(np.isnan(rows[came]), 0.0, rows[came]) + _unit(moved - _middle(moved, f))
         return replace(self, rows=rows)
 

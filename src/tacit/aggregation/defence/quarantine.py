@@ -171,7 +171,7 @@ class Quarantine:
 
         everybody = [name for name, standing in found.items() if standing.status == "quarantined"]
         suspects = sorted((name for name in everybody if name in strange), key=worst_first)
-        # Those who are not here take up places too, but do not give places back to those who are.
+        # Absent sites take up places too, but do not give places back to present ones.
         free = most - (len(everybody) - len(suspects))
         return suspects[max(free, min(sum(map(before, suspects)), most), 0) :]
 

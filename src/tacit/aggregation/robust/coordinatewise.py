@@ -31,12 +31,12 @@ BLOCK = 1 << 20
 SORTED = 1 << 18
 # Number of sites above which the comparisons of a network take longer than a sort.
 NETWORK = 50
-# Numbers whose sums leave the range of doubles are summed at this scale.
+# Scale for sums of numbers that would leave the range of doubles.
 SMALLER = 2.0**-64
 
 # Use of a rank: dropped, only added to others, or needed by itself.
 Use = Literal["dropped", "added", "needed"]
-# Rows in order, apart or as one array.
+# Sorted rows, as a list or as one array.
 Ranked = Sequence[Rows] | Rows
 # Two lanes, and whether the smaller and the larger of each pair are kept.
 Comparison = tuple[int, int, bool, bool]

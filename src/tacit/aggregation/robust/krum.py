@@ -182,8 +182,8 @@ Places = NDArray[np.intp]
 
 # Products are added in single precision, and such sums in double. If all roundings went one way, sums would
 # be wrong by SHORT / 2^24 = 2^-14 of the lengths. They do not, and the root of SHORT takes its place (Higham
-# and Mary 2019): 2^-19; noise came to 2^-24, constants to 2^-18. A liar who sends what is rounded one way
-# gains what it would by being nearer to the others by 2^-14.
+# and Mary 2019): 2^-19; noise came to 2^-24, constants to 2^-18. An attacker whose numbers are all rounded
+# one way gains as much as by being nearer to the others by 2^-14.
 DOUBT = 2.0**-17
 # Products of numbers so small are lost, each as much as this.
 LOST = 2.0**-126
@@ -264,7 +264,7 @@ def _distances_of(rows: Rows, some: Places, about: int | None) -> Array:
     squares, inner = np.zeros(len(rows)), np.zeros((len(some), len(rows)))
     centre = np.zeros(rows.shape[1]) if about is None else rows[about].astype(np.float64)
     add_some_products(contiguous(rows), some, centre, squares, inner)
-    # Two rows agree on how far they are apart.
+    # Symmetrize, so that two rows agree on their distance.
     inner[:, some] = (inner[:, some] + inner[:, some].T) / 2
     sums = squares[some][:, None] + squares
     distances = sums - 2 * inner

@@ -168,7 +168,7 @@ class CovarianceFilter(WeightedRule):
                 best[left] = parts
             if not squares.max() > 0:
                 break
-            # The farthest is dropped for good, so this ends; those without weight have no say in who that is.
+            # The farthest is dropped for good, so this ends; rows without weight do not count in the maximum.
             weights[left] *= 1 - squares / squares.max()
         return best
 

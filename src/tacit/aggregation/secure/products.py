@@ -191,7 +191,7 @@ class ProductSession:
     def context(self, purpose: str, *parts: str | bytes) -> bytes:
         """Return the context that binds a key, a signature or an envelope to these products."""
         sizes = ",".join(map(str, (self.records, *self.widths)))
-        # A session sorts its names; here their order says whose columns are where.
+        # A session sorts its names; here their order assigns the columns.
         return self.session.context("products", sizes, *self.names, purpose, *parts)
 
     def _columns(self, name: str) -> NDArray[np.int64]:
@@ -230,7 +230,8 @@ class Partner:
         self._rows, self._identity, self._roster = rows, identity, roster
         self._exchange = KeyExchange(fresh_bytes())
         self._keys: dict[str, bytes] = {}
-        # By the other of the pair: what hides the own rows, and what is added to the own matrix.
+        # By the other of the pair: the matrix that hides the own rows, and the one that is added to the own
+        # matrix.
         self._dealt: dict[str, tuple[Matrix, Matrix]] = {}
         self._stage: Stage | Literal["over", "left"] = "offer"
 

@@ -42,7 +42,7 @@ FLAT = ("Box", "Discrete", "MultiBinary", "MultiDiscrete")
 OLDEST = "2.10"
 # No agent of ours needs more; looked at before anything is read.
 MOST_BYTES = 64 * 2**20
-# Zips tell when a file was made; ours are the same bytes whenever they are.
+# Zip entries hold a time; a fixed one makes the bytes reproducible.
 NEVER = (1980, 1, 1, 0, 0, 0)
 WHAT = "an agent of Stable-Baselines3"
 # The name of its policy's class as pickled; the class itself need not be installed.
@@ -169,7 +169,7 @@ def _read_tensors(content: bytes, place: str) -> dict[str, Floats]:
     with _open_zip(content, place) as archive:
         held = {name: _member(archive, name, place) for name in archive.namelist()}
     try:
-        # Zipped anew: no reader may find another file in it than the one whose size was looked at.
+        # Zipped anew: no reader may find another file in it than the one whose size was checked.
         found: object = torch.load(io.BytesIO(_zip(held)), map_location="cpu", weights_only=True)
     except Exception as error:
         asked = re.search(r"GLOBAL (\S+)", str(error))
@@ -185,7 +185,7 @@ def _read_tensors(content: bytes, place: str) -> dict[str, Floats]:
         if not _is_plain(value):
             raise InvalidFile(f"{place} is not a file of tensors: {str(name)[:80]} is {type(value).__name__}")
         size, stored = value.numel() * value.element_size(), value.untyped_storage().nbytes()
-        # A view of numbers that are not there, or of the same ones again and again, is none that was saved.
+        # A view of missing numbers, or of the same ones repeatedly, was never saved.
         if not 0 < size <= stored or stored not in sizes:
             raise InvalidFile(
                 f"{place} is damaged: a tensor of {tuple(value.shape)} does not fit its numbers"

@@ -214,7 +214,7 @@ def _quantise(frames: "list[Image]") -> "list[Image]":
 
 def _gif(frames: "list[Image]", milliseconds: float) -> bytes:
     buffer = io.BytesIO()
-    # A hundredth of a second is the least that a GIF can tell, and two the least that viewers heed.
+    # A GIF counts in hundredths of a second, and viewers heed two at least.
     frames[0].save(
         buffer,
         format="GIF",

@@ -120,7 +120,7 @@ def _play(
     made: int,
     tape: Rollout,
 ) -> int:
-    # A whole rollout; how many episodes ended in it.
+    # Play a whole rollout; return the number of episodes that ended in it.
     steps, envs = draws.shape
     work, ends = activation_buffer(sizes, envs), 0
     far, scale, value = np.float32(gamma), np.float32(reward_scale), np.empty(1, np.float32)

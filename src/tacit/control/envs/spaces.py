@@ -286,6 +286,6 @@ def agent_spaces(shape: NetworkShape, world: World | None) -> "tuple[Box | Discr
         raise InvalidValue(f"actions of {acted} do not fit an agent with Discrete({shape.actions})")
     if isinstance(seen, Discrete):
         return Discrete(int(seen.n)), Discrete(shape.actions)
-    # Of what its author has made of a Box, the Box.
+    # Convert a subclass of Box to a Box.
     box = cast(Any, seen)
     return Box(box.low, box.high, box.shape, box.dtype), Discrete(shape.actions)

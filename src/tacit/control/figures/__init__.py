@@ -84,9 +84,9 @@ ACROSS, HIGH = 4, 0.26
 UNTRAINED = "untrained"
 # From which return on a lander has solved its world (Gymnasium).
 TARGET = 200.0
-# Return from which on a lander has solved its world (Gymnasium).
+# Names of a world that no site trains in, without a name of its own.
 UNSEEN = ("unseen",)
-# Of more worlds a title only says how many.
+# Number of worlds that a title names; of more it gives the number.
 NAMED = 4
 
 
@@ -100,7 +100,7 @@ def world_title(world: str, unseen: Collection[str]) -> str:
 
 def format_return(value: float) -> str:
     """Format a return without digits that are within chance."""
-    # Adding 0 takes the sign from what would be read as minus nothing.
+    # Adding 0 turns minus zero into zero.
     return f"{round(value) + 0:d}" if abs(value) >= 10 else f"{round(value, 1) + 0:g}"
 
 

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 Words = NDArray[np.str_]
 Method = Literal["t-sne", "umap", "pca"]
 
-# A site in inches, all sites at most, and how many of them have room for their names.
+# Height of a site in inches, of all sites at most, and number of sites whose names fit.
 HIGH, HIGHEST, NAMED = 0.13, 5.0, 40
 STRIP = 0.7
 INDEX = "Agreement: the adjusted Rand index of clusters and worlds; 1 if they are the same, 0 by chance"
@@ -500,7 +500,7 @@ def _embedder(method: Method, library: ModuleType, rows: Array, seed: int) -> Em
     flat /= max(float(flat[:, 0].std()), 1e-300)
     if method == "umap":
         nearest = min(NEAREST, len(rows) - 1)
-        # More neighbours than a round has models, and apart: paths are to be seen, and not rounds alone.
+        # More neighbors than a round has models, and spread out: paths should be visible, not rounds alone.
         made = library.UMAP(n_neighbors=nearest, min_dist=0.5, init=10 * flat, random_state=seed, n_jobs=1)
     else:
         perplexity = min(PERPLEXITY, (len(rows) - 1) / 3)

@@ -55,7 +55,7 @@ LARGEST = 32 * 2**20
 SEVERAL = re.compile(r"model-\d+")
 SUMMARY, EXPERIMENT = "summary.json", "experiment.toml"
 WAYS = {"alone": "each site alone", "pooled": "pooled"}
-# A row of worlds, in inches; and how far apart ways to train are in it.
+# Height of a row of worlds, in inches; and distance between ways to train in it.
 HIGH, APART = 0.3, 0.2
 
 

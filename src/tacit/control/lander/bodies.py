@@ -43,10 +43,11 @@ BAUMGARTE, IMPACT_BAUMGARTE = 0.2, 0.75
 ILL_CONDITIONED = 1000.0
 MARGIN, AHEAD = 0.1, 2.0
 SLEEP_SPEED, SLEEP_SPIN, SLEEP_STEPS = 0.01, 2 / 180 * math.pi, 25
-# Velocities that change by less in a round have settled: less than the single precision of Box2D can tell.
+# Velocities that change by less in an iteration have converged: less than Box2D's single precision resolves.
 SETTLED = 1e-9
 
-# One row. First what rounds change: bodies (x, y of the centre of mass, angle, and their velocities) ...
+# One row. First the part that iterations change: bodies (x, y of the center of mass, angle, and velocities)
+# ...
 BODY_SIZE = 6
 # ... joints (impulse x, y, of the limit, of the motor; which limit holds: -1 lower, 1 upper) ...
 JOINT, JOINT_SIZE = 18, 5
@@ -59,7 +60,7 @@ NEAR = 100  # number of pairs of each body
 ROTATION = 103  # cosine and sine of each body's angle
 FAT = 109  # each body's box with a margin: left, bottom, right, top
 BOX = 121  # each body's box at the end of the last step
-RESTED = 133  # for how many steps each body has been at rest
+RESTED = 133  # number of steps that each body has been at rest
 TOUCHED = 136  # flag: the body is on the ground
 SHAPING, WIND, TURBULENCE, ASLEEP = 139, 140, 141, 142
 # Room for the work of one step.

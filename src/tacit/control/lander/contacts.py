@@ -60,7 +60,7 @@ from tacit.runtime.jit import compiled
 Line = tuple[float, float, float, float]
 # A point of a manifold on its way: x, y, and its name: two numbers of corners, and whether the second is one.
 Point = tuple[float, float, float, float, float]
-# Apart by more than this, two shapes do not touch: each has a skin.
+# Two shapes farther apart than this do not touch: each has a skin.
 SKIN = 2 * RADIUS
 FAR = 1e30
 
@@ -106,7 +106,7 @@ def transform_shape(s: Array, body: int, x: float, y: float, cos: float, sin: fl
 
 @compiled
 def _side_gap(s: Array, sides: int, edge: Line, nx: float, ny: float) -> tuple[int, float]:
-    # The side that is farthest from the edge, among those that face it, and how far that is.
+    # The side that is farthest from the edge, among those that face it, and its distance.
     best, gap = 0, -FAR
     for i in range(sides):
         mx, my = -s[NORMALS + 2 * i], -s[NORMALS + 2 * i + 1]
@@ -234,7 +234,8 @@ def init_contacts(s: Array, body: int) -> None:
 
 @compiled
 def _gap(s: Array, body: int, room: int, point: int) -> tuple[float, float, float, float, float]:
-    # The normal out of the ground, how far skins are apart along it, and the clipped point; all in the world.
+    # The normal out of the ground, the separation of the skins along it, and the clipped point; all in the
+    # world.
     x, y = s[body * BODY_SIZE], s[body * BODY_SIZE + 1]
     cos, sin = s[ROTATION + 2 * body], s[ROTATION + 2 * body + 1]
     nx, ny, ax, ay = s[room + 19], s[room + 20], s[room + 21], s[room + 22]
@@ -249,7 +250,7 @@ def _gap(s: Array, body: int, room: int, point: int) -> tuple[float, float, floa
 
 @compiled
 def _couple(s: Array, room: int, m: float, i: float) -> None:
-    # Two points together, or the first alone where the second would tell nothing new.
+    # Two points together, or the first alone where the second is redundant.
     a = s[room + 4] * s[room + 1] - s[room + 5] * s[room]
     b = s[room + 8] * s[room + 1] - s[room + 9] * s[room]
     k11, k12, k22 = m + i * a * a, m + i * a * b, m + i * b * b

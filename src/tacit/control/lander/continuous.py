@@ -52,7 +52,7 @@ from tacit.runtime.jit import compiled
 # direction, for 0 and 1; the number of the side, for 2.
 Measure = tuple[int, float, float, int]
 POINT, EDGE, SIDE = 0, 1, 2
-# The gap that is left at an impact, and how exactly it is found.
+# The gap that remains at an impact, and its tolerance.
 TARGET, TOLERANCE = SLOP, SLOP / 4
 TRIES, PUSHES, BISECTIONS = 20, 8, 50
 ALL = 1 - 1e-6

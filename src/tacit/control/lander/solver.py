@@ -271,7 +271,7 @@ def _modes(s: Array, done: int) -> tuple[float, float, float]:
 
 @compiled
 def _without(s: Array, change: int, other: int) -> float:
-    # Take off one change what is along another; how much of the other that was.
+    # Subtract from one change its projection on another; return the coefficient.
     along, square = 0.0, 0.0
     for k in range(JOINT):
         along, square = along + s[change + k] * s[other + k], square + s[other + k] * s[other + k]

@@ -39,7 +39,7 @@ from tacit.privacy.accounting.release import (
 # The error of a grid is quadratic in it, so a grid is fine enough when the one before, four times as coarse,
 # differs by less than fifteen times this share.
 ACCURACY = 1e-3
-# Fourier transforms round, and tails are cut: what that may hide of delta, for each release and in all.
+# Rounding of Fourier transforms, and cut tails: their largest effect on delta, for each release and in all.
 ROUNDING, TRUNCATION = 2e-15, 1e-13
 # An epsilon that is proven to be below the first, or that may be above the second, needs no better proof.
 NEGLIGIBLE, ABSURD = 1e-6, 1e9
@@ -97,7 +97,7 @@ def calibrate(
     require_delta(delta, mechanism)
     if mechanism == "discrete":
         require(rate == 1, "rate", rate, "1 with discrete noise: no draw is counted on")
-        # The Gaussian that it is a rounding of, and what rounding takes on the coarsest lattice allowed.
+        # The Gaussian that it is a rounding of, and the effect of rounding on the coarsest lattice allowed.
         plain = calibrate(epsilon, delta, steps, relation=relation, sampled=sampled, beside=beside)
         return math.hypot(plain, math.sqrt(ROUNDED) / COARSEST) * (1 + 1e-12)
 
@@ -142,7 +142,7 @@ def compare(releases: Iterable[Release], delta: float) -> dict[str, float | None
     These are comparisons. What we claim is `epsilon()`.
     """
     require_delta(delta)
-    # Sites that release alike cost alike: each kind of site is priced once, however many there are.
+    # Sites with equal releases have equal prices: each kind of site is priced once.
     groups = list({_likeness(group): group for group in by_subject(releases).values()}.values())
     bounds = {"rdp": _rdp, **theorems.THEOREMS}
     return {

@@ -264,5 +264,5 @@ def _replacement_divergence(noise: float, rate: float, order: int) -> float:
     )
     density = -(places**2) / (2 * noise**2) - math.log(noise * math.sqrt(2 * math.pi))
     found = float(logsumexp(density + order * log_a + (1 - order) * log_b)) + math.log(step)
-    # The integral is 1 and a little more: what rounding may have taken is added.
+    # The integral is 1 and a little more: add the largest rounding error.
     return (max(found, 0.0) + 1e-11 * (order + found)) / (order - 1)

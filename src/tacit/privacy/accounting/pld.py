@@ -84,7 +84,7 @@ class PrivacyLoss:
         above = np.flatnonzero(more > delta)
         if len(above) == 0:
             return 0.0
-        # At this loss what lies above it is at most delta, so epsilon is no larger.
+        # At this loss the probability above is at most delta, so epsilon is no larger.
         last = int(above[-1])
         highest = float(losses[last])
         first = int(np.searchsorted(losses, highest - WINDOW))
@@ -149,7 +149,7 @@ def _power(values: NDArray[np.complex128], times: int) -> NDArray[np.complex128]
         square = square * square
 
 
-# In both directions between neighbours, or one where they are alike.
+# In both directions between neighbors, or once where they are equal.
 Sides = tuple[PrivacyLoss, ...]
 # More releases than this are composed on a coarse grid: a finer one would only gather more rounding.
 MANY = 1_000_000

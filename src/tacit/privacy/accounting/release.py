@@ -138,7 +138,7 @@ class Release:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, in the order of the fields."""
-        # Numbers of numpy's count as plain ones, which is what they are written as.
+        # Convert numpy's numbers to plain ones, for JSON.
         return {
             key: float(value) if isinstance(value, float) else value for key, value in asdict(self).items()
         }

@@ -17,7 +17,7 @@ from tacit.privacy.ledger.plans import FORMER_RUN, Basis, Plans, Pricing, max_ep
 FORMAT = 2
 GENESIS = hashlib.sha256(b"tacit ledger 1").digest()
 EVERYONE = "*"
-# Every record at every party: what concerns a whole site concerns them.
+# Subject of every record at every party: releases about whole sites concern them.
 RECORDS = "records"
 # Keys that a reader of rows has beside their content.
 BESIDE = ("number", "hash", "running_epsilon")

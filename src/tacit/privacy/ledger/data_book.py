@@ -32,9 +32,9 @@ NEAR = (
     "some of these records are also in other data that were used under a promise: whoever is in both bears "
     "both totals"
 )
-# Between the run and its plan, or what it paid beyond it.
-AFTER = ":"
 # Separator between a run and its plan, or what it paid beyond its plan.
+AFTER = ":"
+# Releases paid under each ticket.
 Charges = dict[str, list[Release]]
 
 

@@ -69,7 +69,7 @@ class RunLedger(Ledger):
         receipt, rows, before = self._book.accept(self._receipt), list(plan), _read_releases(self)
         if receipt is None:
             self._run = run
-            # Of a run that is resumed, what was charged before is no longer left.
+            # Earlier charges of a resumed run are no longer left.
             rest = RegisteredPlan(before).excess(rows) if self._book.knows(run) else rows
             _ = self._book.charge(rest, run=run, name=self._name, ticket=work)
         else:

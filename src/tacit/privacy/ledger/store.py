@@ -405,7 +405,7 @@ class Ledger:
             raise LedgerUnusable("it is not a ledger of ours")
         for statement in SCHEMA:
             self._connection.execute(statement)
-        # Two ledgers never share a hash, however alike their charges.
+        # Two ledgers never share a hash, even with equal charges.
         self._append({"kind": "opened", "format": FORMAT, "id": secrets.token_hex(16)})
 
 
@@ -502,7 +502,7 @@ def explain_errors(path: Path | None, verb: str) -> Generator[None]:
     except (OSError, UnicodeError, ValueError) as error:
         if isinstance(error, TacitError):
             raise
-        # SQLite cannot even say what is wrong with a damaged schema when the damage is in its text.
+        # Damage in the text of a schema gives a decoding error instead of SQLite's own.
         kind = LedgerTampered if isinstance(error, UnicodeError) else LedgerUnusable
         raise kind(f"ledger {name} cannot be {verb}: {error}") from error
     except sqlite3.Error as error:

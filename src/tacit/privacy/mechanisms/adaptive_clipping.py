@@ -25,8 +25,8 @@ from tacit.privacy.policy import require_bound
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 
-# The share of the whole that each count takes; how far a bound moves in a round at the most, as a power of e,
-# and in all, as a factor.
+# Share of the whole that each count takes; largest move of a bound in a round, as a power of e, and in all,
+# as a factor.
 COUNTED = 0.1
 SPEED = 0.4
 FARTHEST = 1e6

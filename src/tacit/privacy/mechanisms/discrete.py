@@ -47,7 +47,7 @@ def discrete_gaussian(sigma: float, size: int, secret: Secret) -> Integers:
     require(size >= 0, "size", size, "at least 0")
     blocks, drawn, missing = _blocks(float(sigma)), [np.empty(0, np.int64)], size
     while missing > 0:
-        # A few per cent more than needed as a rule: what is left over is thrown away.
+        # A few per cent more than needed as a rule: the rest is thrown away.
         some = _accept(blocks, math.ceil(missing / blocks.kept * 1.02) + 32, secret)[:missing]
         drawn.append(some)
         missing -= some.size

@@ -19,7 +19,7 @@ from tacit.privacy.accounting.release import COARSEST, FEWEST_STEPS
 from tacit.privacy.mechanisms.clip import clip_rows
 from tacit.runtime.keys import Secret
 
-# Half the ring; and how many standard deviations of noise must fit into it beside the longest sum.
+# Half the ring; and the standard deviations of noise that must fit into it beside the longest sum.
 HALF, DEVIATIONS = 2.0**31, 12.0
 # Random roundings of a vector before it is rounded to the nearest.
 TRIES = 8
@@ -68,7 +68,7 @@ class Lattice:
         require_count("honest", honest)
         require(honest <= sites, "honest", honest, f"at most the number of sites, {sites}")
         most = sites + DEVIATIONS * multiplier * math.sqrt(sites / honest)
-        # The longest vector that leaves room for the noise; what rounding adds to it comes off first.
+        # The longest vector that leaves room for the noise; the rounding error comes off first.
         room = HALF * (1 - 1e-9) / most
         scaled = room - math.sqrt(width) / 2
         # Powers of two may cost half of it.
@@ -102,7 +102,7 @@ class Lattice:
         """
         require_positive("multiplier", multiplier)
         require_count("honest", honest)
-        # A rounding more, so that shares add up to no less than what is charged.
+        # A rounding more, so that shares add up to at least the charged noise.
         deviation = multiplier * self.sensitivity / math.sqrt(honest) * (1 + 2.0**-48)
         allowed = f"more: a share has {deviation:.3g} steps, and needs {FEWEST_STEPS:g}"
         require(deviation >= FEWEST_STEPS, "multiplier", multiplier, allowed)
@@ -137,5 +137,5 @@ class Lattice:
         return total.view(np.int32) / self.scale
 
     def _within(self, steps: NDArray[np.int64]) -> bool:
-        # Exact: squares of what was clipped to the ring stay below 2^63.
+        # Exact: squares of numbers within the ring stay below 2^63.
         return int(np.dot(steps, steps)) <= Fraction(self.sensitivity) ** 2

@@ -37,7 +37,7 @@ def normal(words: Words, streams: Sequence[Secret]) -> Array:
     flat, found = words.reshape(-1), np.empty(words.size)
     if _invert(flat, _table(), found):
         far = np.flatnonzero((flat & REST) < FAR)
-        # Half of what lies between 0 and 1: there the inverse is negative, as is a number without a sign.
+        # Half of the numbers between 0 and 1: there the inverse is negative, as is a number without a sign.
         found[far] = -np.copysign(
             ndtri(open_interval(words, streams, far) * 2.0**-64), flat[far].view(np.float64)
         )
@@ -61,7 +61,7 @@ def _invert(words: Words, table: Array, found: Array) -> int:
             if word < FAR:
                 beyond += 1
                 continue
-            # The middle of what 63 bits leave open; on the first level, it is less than a rounding.
+            # The middle of the interval of 63 bits; on the first level, it is less than a rounding.
             middle = ONE
             while word < EDGE:
                 word, middle, first = word << FOUR, middle << FOUR, first + PIECES

@@ -281,7 +281,7 @@ class SecureGram(NoPrivacy):
             No block is longer than 2^bits steps, exactly; those that are not stay as they are.
         """
         start, reach = 0, 2**self.bits
-        # Squares of what is inside fit into 64 bits.
+        # Squares of the bounded numbers fit into 64 bits.
         bounded = np.clip(rows, -reach, reach)
         for width in self.widths[party]:
             block = bounded[:, start : start + width]

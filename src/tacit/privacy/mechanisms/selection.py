@@ -108,7 +108,7 @@ class PrivateQuantile:
         gap = _noisiest(weights, "exponential", key / "gap", ends.tobytes())
         share = float((key / "place").secret(ends.tobytes()).uniform((1,))[0])
         place = float(ends[gap] + share * (ends[gap + 1] - ends[gap]))
-        # On a public grid: the last bits of the place would tell which numbers it lies between.
+        # On a public grid: the last bits of the place would disclose which numbers it lies between.
         step = 2.0 ** (math.floor(math.log2(self.high - self.low)) - GRID_BITS)
         return min(self.low + round((place - self.low) / step) * step, self.high)
 

@@ -143,7 +143,7 @@ def solve(
         return _secure(promise, federation, aggregation, rounds, sampling, asked)
     rounds += asked
     if promise.noise == "site":
-        # The server sees who takes part, so no draw is counted on.
+        # The server sees who takes part, so there is no amplification.
         multiplier = promise.multiplier(rounds, 1.0, "replace")
         reach, rate = promise.site_clip, 1.0
     else:

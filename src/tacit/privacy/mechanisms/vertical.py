@@ -382,7 +382,7 @@ def solve_query(privacy: "Privacy", question: QuerySpec) -> Mechanism:
     holders = _holders(question)
     solved = privacy.multiplier(len(holders), 1.0, "replace", share=question.share)
     if privacy.noise_multiplier is not None:
-        # However many columns there are, all of their histograms cost what one of the given noise would.
+        # The histograms of all columns cost what one of the given noise would.
         solved *= math.sqrt(len(holders))
     return NoisyHistograms(
         multiplier=solved,

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from tacit.reports.plots.style import Picture
 
-# Letters of what is seen when a cell that was cut is pointed at.
+# Most letters of the full text of a truncated cell, shown under the pointer.
 WHOLE = 1_000
 # A cell and a header of more letters may be broken into lines, a table of more columns be pushed to and fro.
 UNBROKEN, UNBROKEN_HEADER, NARROW = 24, 12, 3
@@ -62,7 +62,7 @@ INTERVAL = re.compile(r" ([(\[].*)")
 SMALL = 60_000
 # Names that the page has given to parts of its own.
 TAKEN = ("main", "state")
-# The only thing that a page may ask for: itself.
+# The only request of a page: itself.
 ITSELF = "; connect-src 'self'"
 
 
@@ -323,7 +323,7 @@ def inline(picture: "Picture", name: str, words: str) -> str:
     ElementTree.SubElement(root, "desc", {"id": f"{BLANK}-words"}).text = one_line(words)
     root.extend(parts)
     text = ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")
-    # Two figures of one name may come to stand in one page.
+    # Two figures of one name may stand in one page.
     return text.replace(BLANK, f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:6]}")
 
 
@@ -339,7 +339,7 @@ def _matplotlib_svg(picture: "Picture") -> str:
 
     stream, canvas, dots = StringIO(), picture.canvas, picture.dpi
     with _DRAWING, rc_context({"svg.fonttype": "none", "svg.hashsalt": "tacit"}), warnings.catch_warnings():
-        # The browser has fonts for what ours cannot write.
+        # The browser has fonts for letters that ours lack.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         try:
             # Not by `savefig`, which draws twice.
@@ -431,7 +431,7 @@ def _path(given: str) -> str:
     parts, last, here = list[str](), "", [0, 0]
     scale = 100 if given.count(" ") < LONG_PATH else 10
     for command, numbers in re.findall(r"([A-Za-z])([^A-Za-z]*)", given):
-        # Whole numbers: what is rounded does not add up on the way.
+        # Whole numbers: rounding errors do not add up along the path.
         ends = [round(scale * float(one)) for one in numbers.split()]
         told = [end - start for end, start in zip(ends, here, strict=True)] if command == "L" else ends
         said = command.lower() if command == "L" else command

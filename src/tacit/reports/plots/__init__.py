@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # Coordinates of words: data, or in one direction the share of the axes.
 Frame = Literal["data", "row", "column", "axes"]
 
-# Ticks at the same round numbers, however far they are apart.
+# Ticks at the same round numbers on every scale.
 ROUND = (1, 2, 2.5, 5, 10)
 # Linear ticks that are nearer, as a part of the axis, would run into each other; and the number of letters
 # that fit along a logarithmic axis as wide as a figure.
@@ -126,7 +126,7 @@ def write_apart(axes: Axes, spots: Sequence[Label], across: Sequence[float], **l
             words = write(
                 axes, spots[place].words, at, aside, ha=side, color=ink(spots[place].colour), **look
             )
-            # It is inside already, and is not to move what it was placed by.
+            # It is inside already, and must not move its own reference.
             words.set_in_layout(False)
 
 

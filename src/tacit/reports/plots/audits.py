@@ -34,7 +34,7 @@ from tacit.reports.plots.style import (
 )
 from tacit.runtime.arrays import Array
 
-# The bounds of a run, and what each takes for granted.
+# The lower bounds of a run, and the assumptions of each.
 BOUNDS = {
     "fitted": "family fit: the law of the noise, canaries apart",
     "one_run": "one run: the law of the noise",
@@ -45,13 +45,13 @@ LOWEST = 1e-3
 # Number of people in a row, and in all.
 ABREAST, HUNDRED = 20, 100
 ATTACKS = {"lira": ("with models to compare", "-"), "loss": ("by the loss alone", (0, (3, 2)))}
-# Red for what is in the open, blue for what is kept.
+# Red for open runs, blue for private ones.
 COLOURS = {"open": 1, "private": 0}
 # Words in the region that no attack can reach need room: it must begin below this.
 ROOM = 0.2
 # More columns of a record than these are no longer read.
 COLUMNS = 20
-# The least that their axis reaches from its middle, in standard deviations; and how far beyond the record.
+# Smallest range of their axis from its middle, in standard deviations; and the margin beyond the record.
 LEAST, BEYOND = 3.0, 1.3
 
 

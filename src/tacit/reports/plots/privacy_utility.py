@@ -298,7 +298,7 @@ def frontier(rows: Sequence[Mapping[str, Any]], score: str) -> Picture | None:
         if bar:
             axes.vlines(epsilon, row["low"], row["high"], color=spot.colour, linewidth=1.2)
             ends += [row["low"], row["high"]]
-        # Above all words: those of others may come to lie there.
+        # Above all words: those of others may overlap it.
         line(axes, [epsilon], [spot.height], spot.colour, markersize=5, zorder=4)
     mark_values(axes, np.unique([epsilon for epsilon, *_ in priced]), log=True)
     axes.set_ylim(*reach(ends, share=0.1, least=max(0.01 * abs(max(ends)), 1e-6)))

@@ -63,12 +63,12 @@ NAMED, SITES, LISTED = 12, 50, 3
 LINES = 20
 # A site with faults in more than this share of rounds catches the eye.
 OFTEN = 0.05
-# By how many points lines that lie on each other are parted: each from the next, and all of them.
+# Points between lines that coincide: each from the next, and all of them.
 APART, PARTED = 1.4, 7.0
 # Beyond the first number, marks are one image; beyond the second number of rounds, cells are too small for
 # marks and show a color alone; beyond the third, several rounds share a cell.
 MARKS, CROWDED, COLUMNS = 150, 100, 200
-# The colour of faults, and how opaque a share of 0 is: that too is seen.
+# Color of faults, and opacity of a share of 0, which is visible.
 FAULT, FAINT = PALETTE[1], 0.12
 UNNAMED, NOBODY = "unnamed", "not told whose"
 
@@ -313,7 +313,7 @@ def _cells(axes: Axes, rounds: Sequence[Round], sites: Sequence[str]) -> None:
     wide = -(-shape[1] // COLUMNS)
     shares, faulty, skipped = _bin_means(shares, wide), _bin_any(faulty, wide), _bin_any(skipped, wide)
     top = max((share for entry in rounds for share in entry.shares.values()), default=0.0)
-    # Colours are as deep as they are opaque: where nothing is, the paper is seen, whatever its colour.
+    # Opacity gives the depth of a color: empty cells show the paper, in any color.
     image = np.zeros((len(sites), shares.shape[1], 4))
     image[~np.isnan(shares)] = to_rgba(PALETTE[0])
     image[..., 3] *= FAINT + (1.0 - FAINT) * np.nan_to_num(np.clip(shares / (top or 1.0), 0.0, 1.0))

@@ -61,7 +61,7 @@ WAYS = {"c_index": "max", "ibs": "min", "r2": "max", "ril2": "min"}
 ACROSS, ACROSS_LETTERS, HIGH, AROUND = 3, 18, 0.33, 0.62
 # Number of runs that a title lists one by one; of more it names the extremes.
 TOLD = 3
-# Letters of a run's name beside a number: of a long name the end is kept, which tells it from others.
+# Letters of a run's name beside a number: a long name keeps its end, which differs from others.
 UNNAMED, LETTERS, ENDING = "unnamed", 20, 12
 BREAKS, CUT = "/-_. ", "\N{HORIZONTAL ELLIPSIS}"
 

@@ -197,7 +197,7 @@ class Augmentation(ABC):
         else:
             public, (events, notes) = None, _exact_counts(sites, provenance)
         drawn = self._draw_records(sites, events, public, mechanism, key)
-        # At site level, how many there are is a secret of the site.
+        # At site level, the number of synthetic records is a secret of the site.
         known = isinstance(privacy, Open) or privacy.unit == "record"
         return AugmentedFederation(sites, self.deal(drawn, key / "deal"), notes, known=known)
 

@@ -215,7 +215,7 @@ def train(
     for positions in cohort.buckets(max(int(WORKING_NUMBERS / needed), 1)):
         part, own = cohort.part(positions), [keys[int(position)] for position in positions]
         moving, optimizer = weights[positions], OPTIMIZERS["adam"]((len(part), network.size), lr)
-        # Training that diverges is told by its weights, not by a warning.
+        # Diverged training shows in its weights; a warning would disclose records.
         with np.errstate(all="ignore"):
             for step, batch in enumerate(poisson(part, steps, sample, own, coupled=False)):
                 draws = _draws(batch, network.latent, own, step)

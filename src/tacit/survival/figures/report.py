@@ -45,9 +45,9 @@ Read = Callable[[str], bytes | None]
 
 # Number of people in a figure of curves beside the typical one, and of these to the same side.
 OTHERS, SAME = 5, 3
-# At how many times curves are drawn, and at most how many steps of an estimate.
+# Times of curves, and most steps of an estimate.
 POINTS, STEPS = 101, 250
-# Of how many models the effects of features share a figure.
+# Most models whose effects share a figure.
 COMPARED = 4
 SUMMARY = "summary.json"
 

@@ -192,7 +192,7 @@ class Brier:
 
 def _censoring(times: Array, events: Integers) -> Curve:
     steps, seen, censored, left = _tally(times, events)
-    # The number at risk of being censored: all who are left, less the events at this very time.
+    # The number at risk of being censored: all who are left, less the events at this time.
     return _product_limit(steps, censored, left - seen)
 
 
@@ -203,7 +203,7 @@ def kaplan_meier(times: Array, events: Integers) -> Curve:
 
 
 def _tally(times: Array, events: Integers) -> tuple[Array, Integers, Integers, Integers]:
-    # Every time there is; how many have their event at it, are censored at it, and were left until it.
+    # Distinct times; events at each, censored at each, and left until each.
     steps, where = np.unique(times, return_inverse=True)
     seen = np.bincount(where[events == 1], minlength=len(steps))
     leaving = np.bincount(where, minlength=len(steps))

@@ -154,8 +154,8 @@ class _Line:
     # Longest first, and censored records first among equals: all that outlive an event stand ahead of it.
     order: NDArray[np.intp]  # the records from the front of the line (records,)
     asking: NDArray[np.intp]  # place in the line of each record with an event (events,)
-    later: Integers  # for each event, how many have a later time: they stand at the front (events,)
-    ahead: Integers  # the same and those censored at its time, who come next (events,)
+    later: Integers  # for each event, the number with a later time: they stand at the front (events,)
+    ahead: Integers  # the same, and those censored at its time, who come next (events,)
     through: Integers  # the same and all events at its time, itself included (events,)
 
 

@@ -151,7 +151,7 @@ class Pairs(Perceptron):
         # Cases to the front: other records need no place in the network.
         front = np.argsort(~paired, axis=-1, kind="stable")[..., : max(int(paired.sum(axis=-1).max()), 1)]
         counted = np.take_along_axis(counted, front, axis=-1)
-        # A case and its control, one pair after the other: what is padded comes behind all of them.
+        # A case and its control, one pair after the other: padding comes behind all of them.
         members = np.stack([front, np.take_along_axis(control, front, axis=-1)], axis=-1)
         members = members.reshape(sites, units, -1)
         rows = np.take_along_axis(batch.rows, members, axis=-1)

@@ -117,7 +117,7 @@ class IncidenceLoss(GridLoss):
         self, chances: Array, targets: Mapping[str, Array], present: Marks
     ) -> tuple[Array, Array]:
         """The ranking term of each unit, and its slope in the incidences; see `ranking.compare`."""
-        # Loads numba, which those who rank nothing do without.
+        # Loads numba, which is not needed without ranking.
         from tacit.survival.models.deephit_ranking import compare
 
         weight = targets["weight"] if "weight" in targets else np.ones(present.shape)

@@ -24,7 +24,7 @@ TRANSFORMS: tuple[Transform, ...] = get_args(Transform)
 # A column that varies less than this share of its size is constant up to rounding.
 CONSTANT = 1e-12
 MOST_STEPS, MOST_HALVINGS = 50, 30
-# A step that is smaller than this, in units of what a column varies by among those at risk, changes nothing.
+# A smaller step, in standard deviations of a column among those at risk, changes nothing.
 SETTLED = 1e-9
 # The share of its information at 0 that no coefficient but an unbounded one takes from a column.
 GONE = 1e-10
@@ -433,7 +433,7 @@ def trend(parts: Sequence[Stratum], beta: Array, transform: Transform) -> tuple[
 
 def slope_at(parts: Sequence[Stratum], beta: Array) -> Slope:
     """The likelihood of all strata and its derivatives, finite or not."""
-    # A step too far overflows; what is not finite is not uphill, and the step is halved.
+    # A step too far overflows; values that are not finite count as downhill, and the step is halved.
     with np.errstate(all="ignore"):
         found = [part.slope(beta) for part in parts]
     return Slope(

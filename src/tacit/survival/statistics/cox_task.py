@@ -41,7 +41,7 @@ INSTEAD = (
     "use cox-ph with groups_per_site, or poisson-ph, which is the same model on a grid; or "
     "tacit.survival.statistics.cox with epsilon, in one process"
 )
-# Beside a slope a site tells its records, its events, sums over pairs, and whether its numbers overflowed.
+# Beside a slope a site sends its records, its events, sums over pairs, and whether its numbers overflowed.
 TALLIES, PAIRS = 8, slice(2, 7)
 # Counters of a state: slopes asked for, steps taken and halved; converged; rounds with a missing site.
 COUNTERS = 5

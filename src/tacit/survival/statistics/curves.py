@@ -182,7 +182,7 @@ def product_limit(exits: Exits, exposed: Array, steps: Array, name: str, level: 
     with np.errstate(over="ignore"):
         power = np.exp(margin[inner] / -np.log(curve[inner]))
         lower[inner], upper[inner] = curve[inner] ** power, curve[inner] ** (1 / power)
-    # Near 1 the log-log band has no width, or all of it; what noise may hide is there all the same.
+    # Near 1 the log-log band has no width, or all of it; the noise is there all the same.
     near = (curve == 1) | (inner & exits.spread & (margin > -np.log(np.where(inner, curve, 1.0))))
     lower[near] = np.maximum(curve[near] * (1 - margin[near]), 0.0)
     upper[near] = np.minimum(curve[near] * (1 + margin[near]), 1.0)
@@ -313,7 +313,7 @@ def _area(exits: Exits, until: float) -> tuple[float, float]:
     steps, exposed = exits.happened[0][:count], exits.exposed[0][:count]
     curve = np.cumprod(1 - np.minimum(ratio(steps, exposed), 1.0), dtype=np.float64)
     weights = _weights(exits.times[:count], until, exits.spread)
-    # The area behind each time: what one event less at that time, in shares of those at risk, would add.
+    # The area behind each time: the effect of one event less at that time, in shares of those at risk.
     behind = np.cumsum((weights[1:] * curve)[::-1])[::-1]
     variance = float((behind**2) @ ratio(steps, exposed * (exposed - steps)))
     area = float(weights[0] + weights[1:] @ curve)

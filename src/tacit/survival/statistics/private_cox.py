@@ -33,7 +33,7 @@ Integers = NDArray[np.int64]
 
 # Number of rounds, and the share of the budget that the histogram before takes.
 ROUNDS, HISTOGRAM = 8, 0.12
-# With less information than this, in units of what noise alone could pretend, nothing is shown.
+# With less information than this, in units of the noise's own, nothing is shown.
 USABLE = 0.5
 WHAT = "exits by interval and state, then in every round a score and an information matrix"
 # The rounds that each round averages from: the first are far away, and left out as soon as possible.
@@ -331,7 +331,7 @@ class NewtonPath:
         found, means, events = here._average_steps(damped=True)
         step = found - self.point
         step *= min(1.0, STRIDE / max(float(np.linalg.norm(step)), 1e-12))
-        # The level takes up what events are left over, as if as many more as noise could hide were expected.
+        # The level absorbs the remaining events, as if as many more as noise could hide were expected.
         doubt = self.scales.score * np.sqrt(self.shared) / CONSTANT
         ratio = np.maximum(events + doubt + scores[:, 0] / CONSTANT, doubt / 2) / (events + doubt)
         change = np.log(np.clip(ratio, 1 / 3, 3.0)) - CONSTANT * (means @ step)

@@ -33,7 +33,7 @@ class SumTask:
     """A task whose sites send sums over all of their records, once in a round."""
 
     kind: ClassVar[str]
-    # Sums are added up as they are: what is made to weigh updates does not go with them.
+    # Sums are added up unweighted: rules that weigh updates are refused.
     added: ClassVar[bool] = True
 
     @property
