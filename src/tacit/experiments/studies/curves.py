@@ -34,8 +34,8 @@ from tacit.experiments.batch import (
 from tacit.experiments.experiment import Experiment, construct_experiment
 from tacit.functional.data.sources import RESPONSE, SimulatedCurves, vertical_federation
 from tacit.functional.metrics import sensitivity, specificity
+from tacit.functional.tasks import Boosting
 from tacit.learning.record import describe
-from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy
 from tacit.reports.text import align_table, format_rows
 from tacit.runtime.keys import Key
@@ -163,9 +163,11 @@ class CurveStudy(Batch[CurveCell, "CurveStudyResult"]):
         experiment = replace(experiment, data=_simulation(experiment, factors))
         study = cls(
             experiment=experiment,
-            replicates=tuple(experiment.data.replicate + number for number in range(factors.replicates)),
+            replicates=tuple(
+                simulation_of(experiment).replicate + number for number in range(factors.replicates)
+            ),
             folds=factors.folds,
-            parties=factors.parties or (len(experiment.sites.names),),
+            parties=factors.parties or (len(parties_of(experiment).names),),
             epsilons=_epsilons(experiment, factors),
             releases=_releases(experiment, factors),
             document=without_workers(portable(document, folder)),
@@ -237,18 +239,36 @@ def experiment_for(experiment: Experiment, cell: CurveCell) -> Experiment:
         apart = cell.release == "local"
         noise = "site" if apart else "server" if privacy.noise == "site" else privacy.noise
         privacy = replace(privacy, epsilon=cell.epsilon, noise=noise)
-    sites = experiment.sites
+    sites = parties_of(experiment)
     if not sites.parties:
         sites = replace(sites, count=cell.parties)
     return replace(
         experiment,
         privacy=privacy,
-        task=replace(experiment.task, release=cell.release),
+        task=replace(boosting_of(experiment), release=cell.release),
         sites=sites,
-        data=replace(experiment.data, replicate=cell.replicate),
+        data=replace(simulation_of(experiment), replicate=cell.replicate),
         seed=cell.seed(experiment.seed),
         baselines=False,
     )
+
+
+def simulation_of(experiment: Experiment) -> SimulatedCurves:
+    """The data of a study, which was refused with any other."""
+    assert isinstance(experiment.data, SimulatedCurves)
+    return experiment.data
+
+
+def parties_of(experiment: Experiment) -> ByParty:
+    """The parties of a study: columns are dealt to nothing else."""
+    assert isinstance(experiment.sites, ByParty)
+    return experiment.sites
+
+
+def boosting_of(experiment: Experiment) -> Boosting:
+    """The task of a study, whose release is a factor."""
+    assert isinstance(experiment.task, Boosting)
+    return experiment.task
 
 
 def hold_out_fold(
@@ -271,8 +291,9 @@ def hold_out_fold(
 def _score(experiment: Experiment, cell: CurveCell, folds: int) -> Row:
     chosen = experiment_for(experiment, cell)
     # The truth is that of the study: it depends on its own seed alone.
-    made = subjects(chosen.data, experiment.seed)
-    federation = hold_out_fold(made, chosen.data, chosen.sites, cell.fold, folds)
+    data = simulation_of(chosen)
+    made = subjects(data, experiment.seed)
+    federation = hold_out_fold(made, data, parties_of(chosen), cell.fold, folds)
     began = time.perf_counter()
     run = chosen.run_on(federation, None)
     seconds = time.perf_counter() - began
@@ -339,7 +360,7 @@ def _with_promise(document: Table, factors: CurveFactors) -> Table:
 def _simulation(experiment: Experiment, factors: CurveFactors) -> SimulatedCurves:
     """The data, of which a fold is held out."""
     data = experiment.data
-    if not isinstance(data, SimulatedCurves) or layout_of(experiment.task) != "columns":
+    if not isinstance(data, SimulatedCurves) or experiment.task.layout != "columns":
         told = f"[task] {experiment.task.kind} on [data] {data.kind} cannot be studied"
         raise InvalidFile(
             f'{told}: use "functional-boosting" on "{SimulatedCurves.kind}", whose truth is known and whose '
@@ -362,12 +383,12 @@ def _epsilons(experiment: Experiment, factors: CurveFactors) -> tuple[float, ...
 def _releases(experiment: Experiment, factors: CurveFactors) -> tuple[Release, ...]:
     if factors.releases is not None:
         return cast("tuple[Release, ...]", factors.releases)
-    return (experiment.task.with_privacy(experiment.privacy).release,)
+    return (cast(Release, boosting_of(experiment).with_privacy(experiment.privacy).release),)
 
 
 def _require_predictors(study: CurveStudy) -> None:
     """Refuse more parties than there are predictors to be divided."""
-    known = len(subjects(replace(study.experiment.data, records=1), 0).predictors)
+    known = len(subjects(replace(simulation_of(study.experiment), records=1), 0).predictors)
     for count in study.parties:
         require(count <= known, "[study] parties", count, f"at most {known}, as there are predictors")
 
@@ -451,7 +472,7 @@ class CurveStudyResult(BatchResult[CurveCell]):
         return sorted(self.batch.cells, key=place)
 
     def _head(self) -> list[tuple[str, str]]:
-        data, task = self.batch.experiment.data, self.batch.experiment.task
+        data, task = simulation_of(self.batch.experiment), self.batch.experiment.task
         return [
             ("study", self.name),
             ("task", task.kind),
@@ -585,7 +606,7 @@ def _floor(studied: CurveStudyResult) -> dict[str, float]:
 
 
 def _provenance(studied: CurveStudyResult, table: "pd.DataFrame") -> str:
-    data = studied.batch.experiment.data
+    data = simulation_of(studied.batch.experiment)
     runs = _span(sorted(set(table["n"])))
     return f"simulated ({data.design}), {data.records:,} subjects; means of {runs} runs each"
 

@@ -19,6 +19,7 @@ from tacit.errors import (
 from tacit.learning.record import describe
 from tacit.privacy.contracts import Layout
 from tacit.runtime.keys import Key
+from tacit.sites.source import SourceBase
 from tacit.sites.splits import held_out_count
 from tacit.sites.vertical import ByParty, Subjects, VerticalFederation
 
@@ -29,7 +30,7 @@ RESPONSE = "y"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulatedCurves:
+class SimulatedCurves(SourceBase):
     """Simulated subjects with curves x1, x2, ... and y: public data with a known truth.
 
     Args:
@@ -53,7 +54,7 @@ class SimulatedCurves:
     held_out: float = 0.25
     kind: ClassVar[str] = "simulated-curves"
     layout: ClassVar[Layout] = "columns"
-    public: ClassVar[bool] = True
+    public = True
 
     def __post_init__(self) -> None:
         from tacit.functional.data import DESIGNS
@@ -92,7 +93,7 @@ class SimulatedCurves:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurveFiles:
+class CurveFiles(SourceBase):
     """Curves of your own, one CSV or Parquet file for each: a row for each subject, a column for each time.
 
     Args:
@@ -111,7 +112,6 @@ class CurveFiles:
     held_out: float | None = None
     kind: ClassVar[str] = "curve-files"
     layout: ClassVar[Layout] = "columns"
-    public: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require(len(self.files) > 1, "files", dict(self.files), "at least two curves, each with its file")
@@ -120,11 +120,6 @@ class CurveFiles:
             require_word("domains", name, self.files)
         if self.held_out is not None:
             _require_share(self.held_out)
-
-    @property
-    def public_records(self) -> int | None:
-        """Return None: the number of subjects is not public before it is counted."""
-        return None
 
     def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> VerticalFederation:
         """The parties with their curves."""
@@ -155,6 +150,11 @@ class CurveFiles:
         """The files, that of the response first: the book of the data lies beside it."""
         names = [self.response, *(name for name in self.files if name != self.response)]
         return tuple(str(Path(self.path) / self.files[name]) for name in names)
+
+    @property
+    def place(self) -> str | None:
+        """The folder of the files."""
+        return self.path
 
 
 def vertical_federation(

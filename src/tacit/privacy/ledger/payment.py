@@ -43,7 +43,8 @@ class Records(Protocol):
 
 def is_paid(given: Mapping[str, Any]) -> bool:
     """Return True if a statistic with these arguments protects its records."""
-    return given.get("epsilon") is not None and not getattr(given.get("key"), "rehearsal", False)
+    key: object = given.get("key")
+    return given.get("epsilon") is not None and not (isinstance(key, Key) and key.rehearsal)
 
 
 @dataclass(frozen=True, kw_only=True)
