@@ -227,7 +227,7 @@ class CustomAggregator(AggregatorBase):
         return rule.sensitivity(clip, sites) if norm == "l2" and isinstance(rule, Bounded) else None
 
 
-class AdaptedAggregator(Adapted, AggregatorBase):
+class _AdaptedAggregator(Adapted, AggregatorBase):
     """An aggregator of a user's own that can be resolved and does not inherit `AggregatorBase`."""
 
     def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
@@ -240,7 +240,7 @@ def as_aggregator(aggregation: object) -> Aggregator:
     if isinstance(aggregation, AggregatorBase):
         return aggregation
     if isinstance(aggregation, Resolvable):
-        return AdaptedAggregator(aggregation)
+        return _AdaptedAggregator(aggregation)
     require(callable(aggregation), "aggregation", aggregation, "callable with the updates of a round")
     return CustomAggregator(cast("Callable[..., object]", aggregation))
 
@@ -249,7 +249,7 @@ def user_choice(aggregation: Aggregator) -> object | None:
     """Return the user's choice: an aggregator of ours or a custom one; None where the task brings its own."""
     if aggregation.kind == "join":
         return None
-    if isinstance(aggregation, AdaptedAggregator):
+    if isinstance(aggregation, _AdaptedAggregator):
         return aggregation.own
     return aggregation.combine if isinstance(aggregation, CustomAggregator) else aggregation
 

@@ -444,7 +444,7 @@ class TaskBase(Work):
         return {}
 
 
-class AdaptedTask(Adapted, TaskBase):
+class _AdaptedTask(Adapted, TaskBase):
     """A task of a user's own that does not inherit `TaskBase`."""
 
     @property
@@ -472,29 +472,29 @@ class AdaptedTask(Adapted, TaskBase):
         """True if it has `stop_reason`."""
         return self.has("stop_reason")
 
-    def with_privacy(self, privacy: "Privacy | Open") -> "AdaptedTask":
+    def with_privacy(self, privacy: "Privacy | Open") -> "_AdaptedTask":
         """This task under a promise."""
         return self._after("with_privacy", privacy)
 
-    def bind(self, federation: Federation, provenance: Provenance) -> "AdaptedTask":
+    def bind(self, federation: Federation, provenance: Provenance) -> "_AdaptedTask":
         """This task with everything decided that depends on the federation."""
         return self._after("bind", federation, provenance)
 
-    def with_mechanism(self, mechanism: Mechanism) -> "AdaptedTask":
+    def with_mechanism(self, mechanism: Mechanism) -> "_AdaptedTask":
         """This task with the public parameters of the noise."""
         return self._after("with_mechanism", mechanism)
 
-    def with_answers(self, found: dict[str, Any]) -> "AdaptedTask":
+    def with_answers(self, found: dict[str, Any]) -> "_AdaptedTask":
         """This task with the answers to its initial query as its fields."""
-        return AdaptedTask(replace(self.own, **found))
+        return _AdaptedTask(replace(self.own, **found))
 
-    def at_round(self, number: int, rounds: int) -> "AdaptedTask":
+    def at_round(self, number: int, rounds: int) -> "_AdaptedTask":
         """This task in a round."""
         return self._after("at_round", number, rounds)
 
-    def _after(self, name: str, *given: object) -> "AdaptedTask":
+    def _after(self, name: str, *given: object) -> "_AdaptedTask":
         change: Callable[..., Task] | None = self.member(name)
-        return self if change is None else AdaptedTask(change(*given))
+        return self if change is None else _AdaptedTask(change(*given))
 
     def start(self, federation: Federation, key: Key) -> Array:
         """The state before the first round."""
@@ -513,7 +513,7 @@ class AdaptedTask(Adapted, TaskBase):
         return self.own.model(state)
 
 
-class AdaptedInitialQuery(Adapted, InitialQueryBase):
+class _AdaptedInitialQuery(Adapted, InitialQueryBase):
     """An initial query of a user's own that does not inherit our base."""
 
     @property
@@ -539,7 +539,7 @@ class AdaptedInitialQuery(Adapted, InitialQueryBase):
         return self.own.decode(combined, noise)
 
 
-class AdaptedFinalQuery(Adapted, FinalQueryBase):
+class _AdaptedFinalQuery(Adapted, FinalQueryBase):
     """A final query of a user's own that does not inherit our base."""
 
     @property
@@ -562,14 +562,14 @@ class AdaptedFinalQuery(Adapted, FinalQueryBase):
 
 def as_task(task: Task) -> TaskBase:
     """Return a task with every hook: one that inherits `TaskBase` as it is, a structural one adapted."""
-    return task if isinstance(task, TaskBase) else AdaptedTask(task)
+    return task if isinstance(task, TaskBase) else _AdaptedTask(task)
 
 
 def as_initial_query(query: InitialQuery | None) -> InitialQueryBase | None:
     """Return an initial query with every hook; None if there is none."""
-    return query if query is None or isinstance(query, InitialQueryBase) else AdaptedInitialQuery(query)
+    return query if query is None or isinstance(query, InitialQueryBase) else _AdaptedInitialQuery(query)
 
 
 def as_final_query(query: FinalQuery | None) -> FinalQueryBase | None:
     """Return a final query with every hook; None if there is none."""
-    return query if query is None or isinstance(query, FinalQueryBase) else AdaptedFinalQuery(query)
+    return query if query is None or isinstance(query, FinalQueryBase) else _AdaptedFinalQuery(query)

@@ -75,7 +75,7 @@ class SourceBase(ABC):
         raise Refused(f'[data] kind = "{self.kind}" is in one place: no site can open a part of it')
 
 
-class AdaptedSource(Adapted, SourceBase):
+class _AdaptedSource(Adapted, SourceBase):
     """A source of a user's own that does not inherit `SourceBase`."""
 
     def open(self, split: Any, seed: int, *, may_look: bool = False) -> Federation:  # noqa: ANN401
@@ -90,4 +90,4 @@ class AdaptedSource(Adapted, SourceBase):
 
 def as_source(source: object) -> SourceBase:
     """Return a source with every hook: one that inherits `SourceBase` as it is, a structural one adapted."""
-    return source if isinstance(source, SourceBase) else AdaptedSource(source)
+    return source if isinstance(source, SourceBase) else _AdaptedSource(source)

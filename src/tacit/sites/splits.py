@@ -35,7 +35,7 @@ class SplitBase:
     names: Sequence[str] | None
 
 
-class AdaptedSplit(Adapted, SplitBase):
+class _AdaptedSplit(Adapted, SplitBase):
     """A split of a user's own that does not inherit `SplitBase`."""
 
     def __call__(self, table: Table, key: Key) -> "dict[str, Integers]":
@@ -45,7 +45,7 @@ class AdaptedSplit(Adapted, SplitBase):
 
 def as_split(split: object) -> SplitBase:
     """Return a split with every hook: one that inherits `SplitBase` as it is, a structural one adapted."""
-    return split if isinstance(split, SplitBase) else AdaptedSplit(split)
+    return split if isinstance(split, SplitBase) else _AdaptedSplit(split)
 
 
 @dataclass(frozen=True, kw_only=True)

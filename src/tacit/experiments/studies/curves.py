@@ -161,13 +161,12 @@ class CurveStudy(Batch[CurveCell, "CurveStudyResult"]):
         rest = {name: value for name, value in document.items() if name != "study"}
         experiment = construct_experiment(_with_promise(rest, factors), folder)
         experiment = replace(experiment, data=_simulation(experiment, factors))
+        data, sites, _ = parts_of(experiment)
         study = cls(
             experiment=experiment,
-            replicates=tuple(
-                simulation_of(experiment).replicate + number for number in range(factors.replicates)
-            ),
+            replicates=tuple(data.replicate + number for number in range(factors.replicates)),
             folds=factors.folds,
-            parties=factors.parties or (len(parties_of(experiment).names),),
+            parties=factors.parties or (len(sites.names),),
             epsilons=_epsilons(experiment, factors),
             releases=_releases(experiment, factors),
             document=without_workers(portable(document, folder)),
@@ -239,36 +238,27 @@ def experiment_for(experiment: Experiment, cell: CurveCell) -> Experiment:
         apart = cell.release == "local"
         noise = "site" if apart else "server" if privacy.noise == "site" else privacy.noise
         privacy = replace(privacy, epsilon=cell.epsilon, noise=noise)
-    sites = parties_of(experiment)
+    data, sites, task = parts_of(experiment)
     if not sites.parties:
         sites = replace(sites, count=cell.parties)
     return replace(
         experiment,
         privacy=privacy,
-        task=replace(boosting_of(experiment), release=cell.release),
+        task=replace(task, release=cell.release),
         sites=sites,
-        data=replace(simulation_of(experiment), replicate=cell.replicate),
+        data=replace(data, replicate=cell.replicate),
         seed=cell.seed(experiment.seed),
         baselines=False,
     )
 
 
-def simulation_of(experiment: Experiment) -> SimulatedCurves:
-    """The data of a study, which was refused with any other."""
-    assert isinstance(experiment.data, SimulatedCurves)
-    return experiment.data
-
-
-def parties_of(experiment: Experiment) -> ByParty:
-    """The parties of a study: columns are dealt to nothing else."""
-    assert isinstance(experiment.sites, ByParty)
-    return experiment.sites
-
-
-def boosting_of(experiment: Experiment) -> Boosting:
-    """The task of a study, whose release is a factor."""
-    assert isinstance(experiment.task, Boosting)
-    return experiment.task
+def parts_of(experiment: Experiment) -> tuple[SimulatedCurves, ByParty, Boosting]:
+    """Data, parties and task of a study, which was refused with any others."""
+    data, sites, task = experiment.data, experiment.sites, experiment.task
+    assert isinstance(data, SimulatedCurves)
+    assert isinstance(sites, ByParty)
+    assert isinstance(task, Boosting)
+    return data, sites, task
 
 
 def hold_out_fold(
@@ -291,9 +281,9 @@ def hold_out_fold(
 def _score(experiment: Experiment, cell: CurveCell, folds: int) -> Row:
     chosen = experiment_for(experiment, cell)
     # The truth is that of the study: it depends on its own seed alone.
-    data = simulation_of(chosen)
+    data, sites, _ = parts_of(chosen)
     made = subjects(data, experiment.seed)
-    federation = hold_out_fold(made, data, parties_of(chosen), cell.fold, folds)
+    federation = hold_out_fold(made, data, sites, cell.fold, folds)
     began = time.perf_counter()
     run = chosen.run_on(federation, None)
     seconds = time.perf_counter() - began
@@ -383,12 +373,12 @@ def _epsilons(experiment: Experiment, factors: CurveFactors) -> tuple[float, ...
 def _releases(experiment: Experiment, factors: CurveFactors) -> tuple[Release, ...]:
     if factors.releases is not None:
         return cast("tuple[Release, ...]", factors.releases)
-    return (cast(Release, boosting_of(experiment).with_privacy(experiment.privacy).release),)
+    return (cast(Release, parts_of(experiment)[2].with_privacy(experiment.privacy).release),)
 
 
 def _require_predictors(study: CurveStudy) -> None:
     """Refuse more parties than there are predictors to be divided."""
-    known = len(subjects(replace(simulation_of(study.experiment), records=1), 0).predictors)
+    known = len(subjects(replace(parts_of(study.experiment)[0], records=1), 0).predictors)
     for count in study.parties:
         require(count <= known, "[study] parties", count, f"at most {known}, as there are predictors")
 
@@ -472,7 +462,7 @@ class CurveStudyResult(BatchResult[CurveCell]):
         return sorted(self.batch.cells, key=place)
 
     def _head(self) -> list[tuple[str, str]]:
-        data, task = simulation_of(self.batch.experiment), self.batch.experiment.task
+        data, _, task = parts_of(self.batch.experiment)
         return [
             ("study", self.name),
             ("task", task.kind),
@@ -606,7 +596,7 @@ def _floor(studied: CurveStudyResult) -> dict[str, float]:
 
 
 def _provenance(studied: CurveStudyResult, table: "pd.DataFrame") -> str:
-    data = simulation_of(studied.batch.experiment)
+    data, _, _ = parts_of(studied.batch.experiment)
     runs = _span(sorted(set(table["n"])))
     return f"simulated ({data.design}), {data.records:,} subjects; means of {runs} runs each"
 
