@@ -1,6 +1,7 @@
 """Queries: asked of the sites once, before the first round or after the last, and saved for resuming."""
 
-from collections.abc import Generator
+import hmac
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tacit.errors import BudgetExhausted
@@ -12,7 +13,11 @@ from tacit.learning.task import (
     as_final_query,
     as_initial_query,
 )
+from tacit.privacy.accounting.release import Release
+from tacit.privacy.ledger.store import Ledger
 from tacit.runs.directory import OPENED, Directory
+from tacit.runtime.arrays import Array
+from tacit.runtime.keys import Key
 
 
 def initial_query_of(task: TaskBase) -> InitialQueryBase | None:
@@ -48,3 +53,29 @@ def with_saved_answers(task: TaskBase, directory: Directory) -> TaskBase:
     """A task that knows what the run in a directory found out before its first round."""
     found = directory.read_json(OPENED) if initial_query_of(task) is not None else None
     return task if found is None else task.with_answers(found)
+
+
+def charge_sums(
+    ledger: Ledger,
+    releases: Sequence[Release],
+    name: str,
+    sums: Mapping[str, Array],
+    key: Key,
+    plan: str | None,
+) -> None:
+    """Charge sums that are released once, beside the rounds.
+
+    The ticket names these very sums: others are charged, and draw their noise, anew.
+
+    Args:
+        ledger: The ledger of the run.
+        releases: Their releases, at every site.
+        name: The name of the question.
+        sums: The contributions at each site.
+        key: The key of the question; the ticket depends on its entropy.
+        plan: The plan that they are a part of.
+    """
+    digest = hmac.new(key.entropy, name.encode(), "sha256")
+    for site, found in sums.items():
+        digest.update(repr((site, found.shape)).encode() + found.tobytes())
+    ledger.charge(releases, ticket=digest.hexdigest(), plan=plan)

@@ -15,8 +15,6 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
-import numpy as np
-
 from tacit.errors import InvalidFile, InvalidValue, require, require_count, require_positive, require_word
 from tacit.experiments.batch import (
     Announce,
@@ -32,16 +30,15 @@ from tacit.experiments.batch import (
     without_workers,
 )
 from tacit.experiments.experiment import Experiment, construct_experiment
-from tacit.functional.data.sources import RESPONSE, SimulatedCurves, vertical_federation
+from tacit.functional.data.sources import RESPONSE, SimulatedCurves, hold_out_fold
 from tacit.functional.metrics import sensitivity, specificity
 from tacit.functional.tasks import Boosting
-from tacit.learning.record import describe
 from tacit.privacy.policy import Open, Privacy
 from tacit.reports.text import align_table, format_rows
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import Table, construct, portable
 from tacit.runtime.threads import cores
-from tacit.sites.vertical import ByParty, Subjects, VerticalFederation
+from tacit.sites.vertical import ByParty, Subjects
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -259,23 +256,6 @@ def parts_of(experiment: Experiment) -> tuple[SimulatedCurves, ByParty, Boosting
     assert isinstance(sites, ByParty)
     assert isinstance(task, Boosting)
     return data, sites, task
-
-
-def hold_out_fold(
-    made: "CurveSet", data: SimulatedCurves, sites: ByParty, fold: int, folds: int
-) -> VerticalFederation:
-    """The parties with the curves of all subjects but those of a fold, who are held out.
-
-    Folds are runs of neighbours and the same ones however many parties there are; subjects are drawn one
-    like the other, so that their order means nothing.
-    """
-    rows = np.arange(len(made))
-    apart = np.array_split(rows, folds)[fold]
-    told = {"data": describe(data), "sites": describe(sites)}
-    return vertical_federation(
-        {**made.predictors, RESPONSE: made.response},
-        RESPONSE, sites, np.delete(rows, apart), apart, origin=told, public=True,
-    )  # fmt: skip
 
 
 def _score(experiment: Experiment, cell: CurveCell, folds: int) -> Row:

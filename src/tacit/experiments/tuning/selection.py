@@ -5,7 +5,6 @@ every site keeps records apart and sums by how much each of them prefers one can
 sum of clipped comparisons plus noise leaves a site, so no trusted party has to choose.
 """
 
-import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,7 +19,7 @@ from tacit.privacy.accounting.release import Release, clipped_release
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import RecordLevel
 from tacit.privacy.policy import Open, Privacy
-from tacit.runs.queries import initial_query_of
+from tacit.runs.queries import charge_sums, initial_query_of
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
@@ -218,11 +217,7 @@ class ByReservedRecords:
     ) -> dict[str, float]:
         """By how much the loss of each candidate is above the average one, in all, with noise."""
         rows = {name: comparisons(list(trained.values()), self.apart.records_of(name)) for name in self.apart}
-        # The ticket names these sums: other sums are charged, and draw their noise, anew.
-        digest = hmac.new(key.entropy, b"choice", "sha256")
-        for name, found in rows.items():
-            digest.update(repr((name, found.shape)).encode() + found.tobytes())
-        ledger.charge(self.release(), ticket=digest.hexdigest(), plan=plan)
+        charge_sums(ledger, self.release(), "choice", rows, key, plan)
         guard = RecordLevel(
             law=self.privacy.mechanism,
             clip=self.tuning.bound,

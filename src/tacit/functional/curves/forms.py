@@ -245,8 +245,9 @@ def _occurrences(names: Sequence[str]) -> dict[str, int]:
 def _numbers(name: str, given: Any) -> Array:  # noqa: ANN401
     """A copy as numbers; what is masked was not observed."""
     if isinstance(given, np.ma.MaskedArray):
-        masked: np.ma.MaskedArray[Any, Any] = given
-        return numbers(name, masked.astype(np.float64).filled(np.nan), "data")
+        # Doubles, since whole numbers have no NaN.
+        masked = cast("np.ma.MaskedArray[Any, np.dtype[np.float64]]", given)
+        given = np.ma.filled(masked.astype(np.float64), np.nan)
     return numbers(name, given, "data")
 
 

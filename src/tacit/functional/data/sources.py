@@ -25,6 +25,7 @@ from tacit.sites.vertical import ByParty, Subjects, VerticalFederation
 
 if TYPE_CHECKING:
     from tacit.functional.curves import Curves
+    from tacit.functional.data import CurveSet
 
 RESPONSE = "y"
 
@@ -179,6 +180,23 @@ def vertical_federation(
         origin=origin,
         order=list(columns),
     )
+
+
+def hold_out_fold(
+    made: "CurveSet", data: SimulatedCurves, sites: ByParty, fold: int, folds: int
+) -> VerticalFederation:
+    """The parties with the curves of all subjects but those of a fold, who are held out.
+
+    Folds are runs of neighbours and the same ones however many parties there are; subjects are drawn one
+    like the other, so that their order means nothing.
+    """
+    rows = np.arange(len(made))
+    apart = np.array_split(rows, folds)[fold]
+    told = {"data": describe(data), "sites": describe(sites)}
+    return vertical_federation(
+        {**made.predictors, RESPONSE: made.response},
+        RESPONSE, sites, np.delete(rows, apart), apart, origin=told, public=True,
+    )  # fmt: skip
 
 
 def require_same(subjects: Mapping[str, Sequence[str]]) -> None:
