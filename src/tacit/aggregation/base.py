@@ -247,7 +247,7 @@ def as_aggregator(aggregation: object) -> Aggregator:
 
 def user_choice(aggregation: Aggregator) -> object | None:
     """Return the user's choice: an aggregator of ours or a custom one; None where the task brings its own."""
-    if aggregation.kind == "join":
+    if isinstance(aggregation, AggregatorBase) and aggregation.kind == "join":
         return None
     if isinstance(aggregation, _AdaptedAggregator):
         return aggregation.own
