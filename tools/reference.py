@@ -233,7 +233,9 @@ def class_options(kind: type, toml: bool = False) -> list[Option]:
     rows = list[Option]()
     for name in inspect.signature(kind.__init__).parameters:
         entry = kind.__dataclass_fields__.get(name)
-        if entry is not None and not name.startswith("_"):
+        # Results of `bind` are no keys of a file.
+        bound = toml and entry is not None and bool(entry.metadata.get("bound"))
+        if entry is not None and not name.startswith("_") and not bound:
             hint = hints.get(name, entry.type)
             wanted = words_of(hint.type if isinstance(hint, dataclasses.InitVar) else hint)
             rows.append(Option(entry.name, wanted, field_default(entry, toml), meanings.get(entry.name, "")))

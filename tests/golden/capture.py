@@ -261,6 +261,7 @@ def describe_kind(folder: Path, table: str, kind: str) -> dict[str, typing.Any]:
         entry.name: {"allowed": describe_type(hints[entry.name])}
         | ({} if (default := _default(entry)) is dataclasses.MISSING else {"default": plain(default)})
         for entry in dataclasses.fields(made)
+        if not entry.metadata.get("bound")
     }
 
 

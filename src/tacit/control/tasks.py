@@ -7,7 +7,7 @@ it, so that a site keeps nothing from round to round and a run can be taken up a
 import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -34,6 +34,7 @@ from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import BOUND
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import cores, one_thread
 from tacit.sites.environments import EnvFederation, Scenes, World
@@ -151,11 +152,11 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
     scale: tuple[float, ...] = ()
     limit: float = 10.0
     snapshots: int | None = None
-    inputs: int | None = None
-    actions: int | None = None
-    env: str | None = None
-    tells: bool = False
-    repeats: bool = False
+    inputs: int | None = field(default=None, metadata=BOUND)
+    actions: int | None = field(default=None, metadata=BOUND)
+    env: str | None = field(default=None, metadata=BOUND)
+    tells: bool = field(default=False, metadata=BOUND)
+    repeats: bool = field(default=False, metadata=BOUND)
     kind: ClassVar[str] = "ppo"
     layout: ClassVar[Layout] = "environments"
     # Defaults of an experiment file.

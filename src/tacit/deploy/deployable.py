@@ -24,6 +24,7 @@ from tacit.functional.data.remote import RemoteCurves
 from tacit.learning.record import describe
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import bound_fields
 from tacit.runtime.tables import load, override_value
 from tacit.sites.encoding import Encoding
 from tacit.sites.environments import EnvFederation, Scenes, World
@@ -242,7 +243,12 @@ def _tables(experiment: Experiment) -> dict[str, Document]:
     # The engine is chosen at launch.
     parts["engine"] = None if parts["engine"] == Local() else parts["engine"]
     whole = {"data": experiment.data, "sites": experiment.sites, **parts}
-    tables = {name: describe(part) for name, part in whole.items() if part is not None}
+    tables = {
+        # Each site binds the task to its own data: results of `bind` are no keys.
+        name: {key: value for key, value in describe(part).items() if key not in bound_fields(type(part))}
+        for name, part in whole.items()
+        if part is not None
+    }
     for name, table in tables.items():
         for kind in _kinds(table):
             if ":" in kind:

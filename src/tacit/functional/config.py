@@ -27,6 +27,7 @@ from tacit.errors import (
 )
 from tacit.privacy.mechanisms.vertical import LONGEST, require_radius
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import BOUND
 
 if TYPE_CHECKING:
     from tacit.functional.curves.basis import BSplines, Fourier, Frame
@@ -225,13 +226,13 @@ class FunctionalConfig(BoostingConfig):
     quantile: float | None = None
     center: Mapping[str, float] = field(default_factory=dict[str, float])
     scale: Mapping[str, float] = field(default_factory=dict[str, float])
-    parties: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    predictors: tuple[str, ...] = ()
-    domains: Mapping[str, Domain] = field(default_factory=dict[str, Domain])
-    records: int | None = None
-    noise: float | None = None
-    secret: bool = False
-    stretch: Mapping[str, float] = field(default_factory=dict[str, float])
+    parties: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]], metadata=BOUND)
+    predictors: tuple[str, ...] = field(default=(), metadata=BOUND)
+    domains: Mapping[str, Domain] = field(default_factory=dict[str, Domain], metadata=BOUND)
+    records: int | None = field(default=None, metadata=BOUND)
+    noise: float | None = field(default=None, metadata=BOUND)
+    secret: bool = field(default=False, metadata=BOUND)
+    stretch: Mapping[str, float] = field(default_factory=dict[str, float], metadata=BOUND)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -5,11 +5,15 @@ class of a user's own need not inherit it: it is adapted once, where it comes in
 door calls typed hooks.
 """
 
-from dataclasses import MISSING
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 # Data layout of a federation: records of each site's own, columns of the same records, or environments.
 Layout = Literal["rows", "columns", "environments"]
+# Metadata of a field that `bind` fills in: a result, and no key of a file that a user writes. The directory
+# of a run has it, to resume.
+BOUND: Mapping[str, bool] = {"bound": True}
 
 
 class Adapted:
@@ -100,3 +104,10 @@ class Bindable(Protocol):
 def name_of(function: object) -> str:
     """Return the name of a function; of an object that is called, that of its class."""
     return function.__name__ if isinstance(function, Named) else type(function).__name__
+
+
+def bound_fields(kind: type[Any]) -> set[str]:
+    """Return the names of the fields of a dataclass that `bind` fills in."""
+    if not is_dataclass(kind):
+        return set()
+    return {entry.name for entry in fields(kind) if entry.metadata.get("bound")}

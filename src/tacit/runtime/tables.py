@@ -15,6 +15,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path, PurePath
 from types import NoneType
 from typing import (
@@ -46,7 +47,7 @@ from tacit.errors import (
     shorten,
 )
 from tacit.runtime import files, imports
-from tacit.runtime.contracts import Listable
+from tacit.runtime.contracts import Listable, bound_fields
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -80,6 +81,9 @@ class NotToml(InvalidFile):
     """A text that is not TOML."""
 
 
+_kept: ContextVar[bool] = ContextVar("kept", default=False)
+
+
 def read_as(made: Callable[[Table, Path], Made], path: str | Path, changes: Sequence[str]) -> Made:
     """Read a file, or the one in a directory, and construct the result from its document and folder."""
     file = Path(path) / "experiment.toml" if Path(path).is_dir() else Path(path)
@@ -87,8 +91,13 @@ def read_as(made: Callable[[Table, Path], Made], path: str | Path, changes: Sequ
     try:
         for change in changes:
             override_value(document, change)
-        with imports.reading_directory(Path(path).is_dir()):
-            return made(document, file.resolve().parent)
+        # What a run has found out is in its own file alone.
+        kept = _kept.set(Path(path).is_dir() or file.with_name("environment.json").is_file())
+        try:
+            with imports.reading_directory(Path(path).is_dir()):
+                return made(document, file.resolve().parent)
+        finally:
+            _kept.reset(kept)
     except OSError as error:
         raise InvalidFile(f"{file} cannot be read: {files.explain(error)}") from error
     except TacitError as error:
@@ -280,7 +289,12 @@ def construct(kind: type[Made], name: str, table: object) -> Made:
         raise InvalidFile(
             f"{place}{kind.__name__} needs objects that no file can hold: use Python"
         ) from error
-    hints = {entry.name: known[entry.name] for entry in dataclasses.fields(_as_dataclass(kind))}
+    found = set[str]() if _kept.get() else bound_fields(kind)
+    hints = {
+        entry.name: known[entry.name]
+        for entry in dataclasses.fields(_as_dataclass(kind))
+        if entry.name not in found
+    }
     refuse_unknown(place, fields, list(hints))
     try:
         return _convert(kind, fields, hints)

@@ -19,6 +19,7 @@ from tacit.learning.task import Goal, InitialQueryBase, Updates
 from tacit.privacy.mechanisms.base import Mechanism, Norm
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import BOUND
 from tacit.runtime.keys import Key
 from tacit.sites.encoding import Encoding
 from tacit.sites.federation import Cohort, Federation, require_rows
@@ -57,8 +58,8 @@ class SurvivalLearner(Learner):
     activation: Activation = "relu"
     cuts: int | Sequence[float] = 20
     horizon: float | None = None
-    columns: Sequence[str] = ()
-    encoding: Encoding = field(default_factory=Encoding)
+    columns: Sequence[str] = field(default=(), metadata=BOUND)
+    encoding: Encoding = field(default_factory=Encoding, metadata=BOUND)
 
     def __post_init__(self) -> None:
         super().__post_init__()

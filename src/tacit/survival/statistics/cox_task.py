@@ -6,7 +6,7 @@ fit is that of `tacit.survival.statistics.cox` with all records in one place.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import BOUND
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation, require_rows
 from tacit.sites.table import Table
@@ -66,8 +67,8 @@ class Cox(SumTask):
     grid: Sequence[float] | None = None
     ridge: float = 0.0
     level: float = 0.95
-    sites: Sequence[str] = ()
-    public: bool = False
+    sites: Sequence[str] = field(default=(), metadata=BOUND)
+    public: bool = field(default=False, metadata=BOUND)
     kind: ClassVar[str] = "cox"
     # Defaults of an experiment file. A site alone, or all records in one place, would take their steps by
     # themselves.

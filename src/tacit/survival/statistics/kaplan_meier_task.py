@@ -19,6 +19,7 @@ from tacit.privacy.mechanisms.base import NORMS, Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import BOUND
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation, RowFederation, require_rows
 from tacit.sites.table import Table
@@ -96,7 +97,7 @@ class KaplanMeier(SumTask):
     horizon: float | None = None
     causes: int = 1
     level: float = 0.95
-    known: CountTerms = field(default_factory=CountTerms)
+    known: CountTerms = field(default_factory=CountTerms, metadata=BOUND)
     kind: ClassVar[str] = "kaplan-meier"
     once: ClassVar[bool] = True
     # Defaults of an experiment file. The curve of a site alone is nothing to compare with.
