@@ -242,10 +242,10 @@ def _tables(experiment: Experiment) -> dict[str, Document]:
     parts["aggregation"] = user_choice(parts["aggregation"])
     # The engine is chosen at launch.
     parts["engine"] = None if parts["engine"] == Local() else parts["engine"]
-    whole = {"data": experiment.data, "sites": experiment.sites, **parts}
+    whole: dict[str, Any] = {"data": experiment.data, "sites": experiment.sites, **parts}
     tables = {
         # Each site binds the task to its own data: results of `bind` are no keys.
-        name: {key: value for key, value in describe(part).items() if key not in bound_fields(type(part))}
+        name: {key: value for key, value in describe(part).items() if key not in bound_fields(part)}
         for name, part in whole.items()
         if part is not None
     }

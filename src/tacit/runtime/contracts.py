@@ -106,8 +106,8 @@ def name_of(function: object) -> str:
     return function.__name__ if isinstance(function, Named) else type(function).__name__
 
 
-def bound_fields(kind: type[Any]) -> set[str]:
-    """Return the names of the fields of a dataclass that `bind` fills in."""
+def bound_fields(kind: object) -> set[str]:
+    """Return the names of the fields of a dataclass, or of an instance, that `bind` fills in."""
     if not is_dataclass(kind):
         return set()
     return {entry.name for entry in fields(kind) if entry.metadata.get("bound")}
