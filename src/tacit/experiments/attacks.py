@@ -325,7 +325,7 @@ def _score(experiment: Experiment, federation: Federation) -> tuple[float | None
     except InvalidValue as error:
         if experiment.attack is None:
             raise
-        return None, f"the run broke: {error}"
+        return None, f"the run failed: {error}"
     found = run.scores.get(experiment.task.goal[0])
     return found, None if found is not None else "there is no score"
 

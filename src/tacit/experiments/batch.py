@@ -438,8 +438,8 @@ def _row(future: "Future[Row]") -> Row:
         return future.result()
     except BrokenProcessPool as error:
         raise TacitError(
-            "a process of the study died, perhaps for want of memory: use fewer workers (study.workers, or "
-            '--workers), and resume. A script has to start a study under if __name__ == "__main__":'
+            "a process of the study died, perhaps of lack of memory: use fewer workers (study.workers, or "
+            '--workers), and resume. A script must start a study under if __name__ == "__main__":'
         ) from error
 
 

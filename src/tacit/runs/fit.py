@@ -36,6 +36,7 @@ from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.statement import state, subject_prices
+from tacit.reports.dpia_form import TABLE, Answers
 from tacit.runs.clusters import own_records, score_clusters, weighted_mean
 from tacit.runs.context import RunContext, digest
 from tacit.runs.directory import EXPERIMENT, LEDGER, PROVENANCE, Directory
@@ -128,8 +129,9 @@ def run_spec(
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
+    answers: Answers | None = None,
 ) -> Run:
-    """Run what was asked for on the sites of a federation; see `fit`."""
+    """Run a spec on a federation; see `fit`. The run keeps the answers for its data-protection page."""
     require_name("name", name)
     if isinstance(spec.privacy, Privacy):
         notify(callbacks, "solving the noise")
@@ -142,7 +144,8 @@ def run_spec(
     choices = {"name": name, "seed": spec.seed, "rounds": spec.rounds, "baselines": baselines}
     # An experiment that is read from its directory has looked at nothing: what it knows was found before.
     sources = {PROVENANCE: {"public": provenance.public, "bare": provenance.bare}}
-    document = {**choices, **prepared.describe(prepared.federation)}
+    form = {TABLE: given} if answers is not None and (given := answers.given()) else {}
+    document = {**choices, **prepared.describe(prepared.federation), **form}
     with directory.claim(document, resume=resume, beside=sources):
         if out is not None and is_over(directory):
             run = read(directory, with_saved_answers(prepared.task, directory))
@@ -175,7 +178,7 @@ def _run(
     if spec.stop is not None and prepared.watched is not None:
         federation, watch = reserve_records(federation, spec.stop, prepared.watched, key)
     if spec.augment is not None or initial_query_of(prepared.task) is not None:
-        notify(callbacks, "asking the sites before the first round")
+        notify(callbacks, "querying the sites before the first round")
     provenance.recall(directory.read_json(PROVENANCE) or {})
     directory.write_json(PROVENANCE, {"public": provenance.public, "bare": provenance.bare})
     begun = RunContext(prepared=prepared, federation=federation)
@@ -241,7 +244,7 @@ Ends = tuple[float, float]
 # Enough for a deviation, and few enough to score a model so often.
 GROUPS = 20
 LEVEL = 0.95
-CERTAIN = "finding out how certain the scores are"
+CERTAIN = "computing confidence intervals"
 # Groups of fewer records tell more about themselves than about a score.
 FEWEST = 3
 EACH, TOGETHER = "training each site alone, to compare", "training on pooled records, to compare"

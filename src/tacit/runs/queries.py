@@ -37,7 +37,7 @@ def skip_if_unaffordable(question: Query | None, left: list[str], *, resumed: bo
     except BudgetExhausted:
         if not resumed or question is None:
             raise
-        left.append(f"the question for the {question.kind}")
+        left.append(f"the query for the {question.kind}")
 
 
 def findings(task: Task, state: Array) -> list[str]:

@@ -221,7 +221,7 @@ class Policy:
     def _world(self, world: "World | None") -> "World":
         found = self.env if world is None else world
         if found is None:
-            raise InvalidValue("world is missing: this policy has none of its own, so say where it acts")
+            raise InvalidValue("world is missing: this policy has none of its own; give one")
         return found
 
 

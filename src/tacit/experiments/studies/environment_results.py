@@ -207,7 +207,7 @@ def _head(studied: WorldStudyResult) -> list[tuple[str, str]]:
     common = studied.batch.experiment
     data, sites = common.data, common.sites
     physics = getattr(data, "world", "gymnasium")
-    judged = "" if physics == "gymnasium" else f" (trained in {physics}, judged in Gymnasium)"
+    judged = "" if physics == "gymnasium" else f" (trained in {physics}, evaluated in Gymnasium)"
     kinds = list(getattr(sites, "worlds", {}))
     each = f": {getattr(sites, 'each', 1)} each of {', '.join(kinds)}" if kinds else ""
     return [
@@ -281,7 +281,8 @@ def _conclusions(studied: WorldStudyResult, table: "pd.DataFrame") -> list[str]:
     found = [
         f"Means over {seeds} seeds, with the 95 % interval of the mean (Student's t)."
         if seeds > 1
-        else "One seed: intervals are by bootstrap over its episodes, and say nothing of other seeds."
+        else "One seed: intervals are by bootstrap over its episodes, and do not cover the variation over "
+        "seeds."
     ]
     labels = table["label"].tolist()
     if ALONE in labels and studied.worlds:
@@ -290,9 +291,7 @@ def _conclusions(studied: WorldStudyResult, table: "pd.DataFrame") -> list[str]:
     if futile:
         floor = _number(table.set_index("label").loc[UNTRAINED, "return"])
         have = "has" if len(futile) == 1 else "have"
-        found.append(
-            f"{join_words(futile)} {have} learnt nothing: not above a policy nobody has trained ({floor})."
-        )
+        found.append(f"{join_words(futile)} {have} learned nothing: not above an untrained policy ({floor}).")
     found += _fewer(table)
     return found
 
@@ -316,7 +315,9 @@ def _fewer(table: "pd.DataFrame") -> list[str]:
     sites = table.set_index("label")["sites"].drop(index=UNTRAINED, errors="ignore")
     if ALONE not in sites.index or sites[ALONE] >= sites.max():
         return []
-    return [f"Alone, {sites[ALONE]:.0f} of {sites.max():.0f} sites train: those that agents are judged in."]
+    return [
+        f"Alone, {sites[ALONE]:.0f} of {sites.max():.0f} sites train: those in which agents are evaluated."
+    ]
 
 
 def _between(row: dict[Any, Any], name: str) -> str:

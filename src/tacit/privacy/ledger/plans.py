@@ -429,7 +429,7 @@ def max_epsilon(prices: Iterable[Pricing], delta: float) -> float:
 def require_plan(plan: object) -> None:
     """Refuse an invalid name of a plan; names with a # are those of charges without one."""
     clean = isinstance(plan, str) and plan == plan.strip() and 0 < len(plan) <= 256 and plan[0] != "#"
-    require(clean, "plan", plan, "a name of 1 to 256 characters, without spaces around it or a # in front")
+    require(clean, "plan", plan, "a name of 1 to 256 characters, without surrounding spaces or a leading #")
 
 
 def _by_subject(parts: Iterable[tuple[str, Release]]) -> Parts:

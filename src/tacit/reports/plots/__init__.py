@@ -49,7 +49,7 @@ ROUND = (1, 2, 2.5, 5, 10)
 CLOSE, LETTERS = 0.07, 60
 # Points between a dot and its name.
 BESIDE = 6.0
-FEW = f"at most {len(PALETTE)}, to be told apart"
+FEW = f"at most {len(PALETTE)}, so that colors differ"
 
 
 # Words

@@ -53,7 +53,7 @@ from tacit.reports.plots.training import format_score, score_label, shorten_name
 if TYPE_CHECKING:
     import pandas as pd
 
-COST = "Epsilon: what a score costs any one unit (log scale)"
+COST = "Epsilon: the privacy price of a score (log scale)"
 # Ratio of the largest to the smallest number from which on the scale is logarithmic.
 WIDE = 20.0
 TABLE = ("value", "method", "score", "low", "high")
@@ -93,8 +93,8 @@ def privacy_utility(
     note = footnote(
         provenance,
         (f"Shaded: {band}" if band else "Bars: intervals of the scores") * ("low" in rows),
-        "" if floor is None else f"Hollow: nothing learnt, not above {shown.format(floor)}",
-        "Crosses: what was claimed of the points at their height" * (len(wrong) > 0),
+        "" if floor is None else f"Hollow: nothing learned, not above {shown.format(floor)}",
+        "Crosses: claimed epsilon of the point at the same height" * (len(wrong) > 0),
     )
     figure = picture(3.1, title or best_at_ends(rows, score, shown), note)
     axes = figure.add_subplot()
