@@ -12,7 +12,7 @@ from tacit import Privacy, fit
 from tacit.privacy.statement import NOT_PROTECTED
 from tacit.reports.dpia import NOBODY, at_most, placement, share, summary
 from tacit.reports.dpia_form import QUESTIONS, Answers
-from tacit.reports.page.blocks import BLANK, Facts, Folded, Form, Grid, Items, Page, Text
+from tacit.reports.page.blocks import BLANK, Facts, Folded, Grid, Items, Page, Questionnaire, Text
 from tacit.reports.page.html import html
 from tacit.reports.page.markdown import markdown
 from tacit.sites.splits import SPLITS
@@ -108,7 +108,7 @@ def _words(block) -> str:
             return block.words
         case Items():
             return "\n".join((block.title, *block.lines))
-        case Form():
+        case Questionnaire():
             return "\n".join(f"{label}: {answer}" for _, label, answer in block.fields)
         case Facts():
             return "\n".join(f"{name}: {value}" for name, value in block.rows)

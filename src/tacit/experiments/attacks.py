@@ -19,7 +19,7 @@ from tacit.aggregation.base import Aggregator, as_aggregator
 from tacit.aggregation.robust.krum import Krum
 from tacit.aggregation.robust.mixing import Bucketing, Mixing
 from tacit.errors import InvalidFile, InvalidValue, Refused, TooFewSites, require, require_word
-from tacit.experiments.batch import Batch, Cell, Row
+from tacit.experiments.batch import Cell, CellBatch, Row
 from tacit.experiments.experiment import Experiment, construct_experiment
 from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy
@@ -60,7 +60,7 @@ class AttackCell(Cell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttackTrials(Batch[AttackCell, "AttackScores"]):
+class AttackTrials(CellBatch[AttackCell, "AttackScores"]):
     """Trials of an experiment file with a table [attack].
 
     Args:
@@ -155,7 +155,7 @@ class AttackTrials(Batch[AttackCell, "AttackScores"]):
         """Nothing: scores are for the table."""
         return ""
 
-    def known(self, directory: Directory) -> dict[AttackCell, Row]:
+    def read_rows(self, directory: Directory) -> dict[AttackCell, Row]:
         """The trials of a directory."""
         scores = _read_scores(directory)
         return {} if scores is None else scores.rows()

@@ -79,6 +79,9 @@ class Header:
         require_name("name", self.name)
 
 
+NO_ANSWERS = Answers()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment(Header, RunSpec):
     """Experiment of a file: the options of a run, and the source of its data.
@@ -93,7 +96,7 @@ class Experiment(Header, RunSpec):
     data: Any
     sites: Any
     task: Any
-    dpia: Answers = Answers()
+    dpia: Answers = NO_ANSWERS
 
     def plan(self) -> Plan:
         """Return the plan: the promise and its price; touches no data."""

@@ -23,8 +23,8 @@ from tacit.errors import InvalidFile, InvalidValue, Refused, TacitError, require
 from tacit.experiments.batch import (
     CELLS,
     Announce,
-    Batch,
     Cell,
+    CellBatch,
     Row,
     count_words,
     finite,
@@ -110,7 +110,7 @@ class SweepCell(Cell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(Batch[SweepCell, "SweepResult"]):
+class Sweep(CellBatch[SweepCell, "SweepResult"]):
     """One experiment at every combination of some values, with several seeds.
 
     Args:
@@ -218,7 +218,7 @@ class Sweep(Batch[SweepCell, "SweepResult"]):
         directory = Directory(out)
         if directory.read(EXPERIMENT) != tomli_w.dumps(self.document).encode():
             return {}
-        return self.finished(directory)
+        return self.done_rows(directory)
 
     def run(
         self,
@@ -278,7 +278,7 @@ def load(path: str | Path) -> "SweepResult | None":
     if not read_as(lambda document, folder: "sweep" in document, path, ()):
         return None
     directory, sweep = Directory(path), read(path)
-    return sweep.result(sweep.known(directory), directory.path)
+    return sweep.result(sweep.read_rows(directory), directory.path)
 
 
 def run_experiment(experiment: Experiment) -> Row:
@@ -382,7 +382,7 @@ def parse_list(change: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _pieces(text: str) -> list[str]:
-    """The text, parted at commas that are in no quotes and no brackets."""
+    """Split the text at commas outside quotes and brackets."""
     pieces, depth, quote, escaped = [""], 0, "", False
     for letter in text:
         if letter == "," and not depth and not quote:

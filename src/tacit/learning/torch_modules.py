@@ -112,7 +112,7 @@ def refuse_running_state(module: nn.Module) -> None:
         raise Refused(f"{name} is a buffer, which is not part of the update: make it a parameter or constant")
 
 
-def _squared(output: Tensor, y: Tensor) -> Tensor:
+def _squared_error(output: Tensor, y: Tensor) -> Tensor:
     return (output[0] - y) ** 2 / 2
 
 
@@ -127,7 +127,7 @@ def _cross_entropy(output: Tensor, y: Tensor) -> Tensor:
 
 # The losses of one record that have a name, as torch differentiates them.
 FUNCTIONS: Mapping[LossName, LossFunction] = {
-    "squared": _squared,
+    "squared": _squared_error,
     "logistic": _logistic,
     "cross-entropy": _cross_entropy,
 }

@@ -22,10 +22,10 @@ from tacit.reports.page.blocks import (
     Code,
     Facts,
     Folded,
-    Form,
     Grid,
     Items,
     Page,
+    Questionnaire,
     Section,
     Text,
 )
@@ -108,7 +108,7 @@ def _plain(document: Mapping[str, Any], stops: list[str], answers: Answers) -> d
         ],
         "measures": list(measures(document)),
         "risks": list(risks(document)),
-        "answers": answers.given(),
+        "answers": answers.as_dict(),
         **{name: document[name] for name in kept},
     }
 
@@ -162,9 +162,9 @@ def _processing(document: Mapping[str, Any], answers: Answers) -> Iterator[Block
         yield _items(f"The {len(columns)} columns", columns)
 
 
-def _form(answers: Answers, *names: str) -> Form:
+def _form(answers: Answers, *names: str) -> Questionnaire:
     """Return the fields of these questions, with the answers so far."""
-    return Form(tuple((name, QUESTIONS[name], getattr(answers, name)) for name in names))
+    return Questionnaire(tuple((name, QUESTIONS[name], getattr(answers, name)) for name in names))
 
 
 def _kept_answers(document: Mapping[str, Any]) -> Answers:

@@ -83,7 +83,7 @@ class Answers:
     decision: str = ""
     review: str = ""
 
-    def given(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, str]:
         """Return the answers that are not empty, by their keys."""
         return {name: getattr(self, name) for name in QUESTIONS if getattr(self, name).strip()}
 

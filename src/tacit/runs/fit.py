@@ -144,7 +144,7 @@ def run_spec(
     choices = {"name": name, "seed": spec.seed, "rounds": spec.rounds, "baselines": baselines}
     # An experiment that is read from its directory has looked at nothing: what it knows was found before.
     sources = {PROVENANCE: {"public": provenance.public, "bare": provenance.bare}}
-    form = {TABLE: given} if answers is not None and (given := answers.given()) else {}
+    form = {TABLE: given} if answers is not None and (given := answers.as_dict()) else {}
     document = {**choices, **prepared.describe(prepared.federation), **form}
     with directory.claim(document, resume=resume, beside=sources):
         if out is not None and is_over(directory):
@@ -276,11 +276,11 @@ def compare(
     def ours(records: Records) -> dict[str, float]:
         return score_clusters(context.task, state, chosen, records)
 
-    def parted(records: Records) -> list[tuple[tuple[str, ...], Records]]:
+    def split(records: Records) -> list[tuple[tuple[str, ...], Records]]:
         return own_records(context.task, state, chosen, records)
 
     rounds, provenance = context.spec.rounds, context.prepared.provenance
-    others = train_baselines(context.task, context.federation, rounds, test, provenance, key, parted, tell)
+    others = train_baselines(context.task, context.federation, rounds, test, provenance, key, split, tell)
     found = {name: score(test) for name, score in others.items()}
     # Worlds are judged by many episodes, whose intervals are among the scores.
     if test is None or layout_of(context.task) == "environments":
@@ -296,7 +296,7 @@ def train_baselines(
     test: Records | None,
     provenance: Provenance,
     key: Key,
-    parted: Callable[[Any], Sequence[tuple[Sequence[str], Any]]] = lambda records: (),
+    split: Callable[[Any], Sequence[tuple[Sequence[str], Any]]] = lambda records: (),
     tell: Tell = silent,
 ) -> dict[str, Scoring]:
     """Train and score the baselines: each site `alone` (their mean) and all records `pooled`.
@@ -308,7 +308,7 @@ def train_baselines(
         test: The records that models will be scored on; without any, nothing is trained.
         provenance: Decides if the records may be looked at.
         key: The run's key.
-        parted: Records by the sites that they are scored for, with several models.
+        split: Records by the sites that they are scored for, with several models.
         tell: Receives progress.
     """
     if test is None:
@@ -332,7 +332,7 @@ def train_baselines(
 
     def scoring(states: Callable[[Sequence[str]], Array]) -> Scoring:
         def score(records: Any) -> dict[str, float]:  # noqa: ANN401
-            parts = [(names, own, _scores(task, states(names), own)) for names, own in parted(records)]
+            parts = [(names, own, _scores(task, states(names), own)) for names, own in split(records)]
             if not parts:
                 return _scores(task, states(list(federation)), records)
             return weighted_mean([(len(own), scores) for _, own, scores in parts])

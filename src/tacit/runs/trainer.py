@@ -189,7 +189,7 @@ class Trainer:
         names = self.spec.sampling(self.names, self.privacy.participation, key / "who")
         # With secret participation, the number of sites is a secret; so is the duration of the round.
         expected = self.mechanism.denominator(len(self.names))
-        before = self._known(past)
+        before = self._last_result(past)
         found = self._skip_if_few(names, expected, before)
         paid = found is None
         if found is None:
@@ -321,7 +321,7 @@ class Trainer:
         own = clusters or dict.fromkeys(self.names, 0)
         return self.context.apply_final(question, state, own, key / "closing")
 
-    def _known(self, past: Sequence[Round]) -> RoundResult:
+    def _last_result(self, past: Sequence[Round]) -> RoundResult:
         """Return the standings and clusters before a round."""
         if past:
             return RoundResult(standings=past[-1].standings, clusters=past[-1].clusters)
@@ -404,8 +404,8 @@ class Trainer:
             return ()
         rule, sites = name_of(self.aggregation), len(self.names)
         return (
-            f"the server combines updates by {rule}, which tolerates {self._tolerated_liars} of {sites} sites "
-            "being dishonest",
+            f"the server combines updates by {rule}, which tolerates {self._tolerated_liars} of {sites} "
+            "sites being dishonest",
         )
 
     @property

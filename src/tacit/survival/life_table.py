@@ -286,7 +286,7 @@ class CountOptions:
         provenance = PUBLIC if federation.public and not payment.private else left.provenance
         return LifeTable(ends, cells, tuple(tables), self.by, left.variance, exact, provenance, late)
 
-    def _require_counted(self, table: LifeTable) -> LifeTable:
+    def _require_same_table(self, table: LifeTable) -> LifeTable:
         """The table itself; refuse options by which it would have to be counted anew."""
         paid = (self.grid, self.epsilon, self.ledger, self.key)
         new = bool(self.delta) or any(given is not None for given in paid)

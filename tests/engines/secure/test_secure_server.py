@@ -640,7 +640,7 @@ def test_products_need_everybody_in_every_stage(stage):
         (
             {"widths": (3, 2, 1)},
             r"the terms of the server have widths = \[3, 2, 1\], and here it is \[2, 3, "
-            "1\]",
+            r"1\]",
         ),
         ({"names": CITIES[:3]}, "the terms of the server have names = "),
         ({"round": 0}, "the terms of the server have round = 0, and here it is 1"),

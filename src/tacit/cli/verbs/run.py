@@ -107,7 +107,7 @@ def _run(asked: RunRequest, watch: int | None) -> "Run | AttackScores | BatchRes
                 "--set is not allowed in a deployment, to which sites have agreed: change the file, and "
                 "deploy again"
             )
-        return _run_deployed(federation, asked)
+        return _run_deployment(federation, asked)
     if studied:
         return _run_study(asked)
     return _run_attacks(asked) if tried else _run_single(asked, watch)
@@ -122,7 +122,7 @@ def coordinator_folder(file: Path) -> Path | None:
     return folder if ours and (folder / COORDINATOR_FILE).is_file() else None
 
 
-def _run_deployed(folder: Path, asked: RunRequest) -> "Run":
+def _run_deployment(folder: Path, asked: RunRequest) -> "Run":
     from tacit.deploy.coordinator.run import default_place, launch
     from tacit.reports.text import progress
 

@@ -136,11 +136,11 @@ class Policy:
         key = Key(seed) / "play"
         generator = (key / "actions").generator()
 
-        def drawn(seen: NDArray[np.float32]) -> Actions:
+        def sample(seen: NDArray[np.float32]) -> Actions:
             return self.predict(seen, generator=generator)[0]
 
         seeds = key.generator().integers(2**31, size=episodes).tolist()
-        return play_episodes(self.greedy if deterministic else drawn, self._world(world), self.shape, seeds)
+        return play_episodes(self.greedy if deterministic else sample, self._world(world), self.shape, seeds)
 
     def film(
         self,

@@ -86,7 +86,7 @@ def log_to(file: Path, folder: Path) -> Callable[[str], None]:
         secret = getattr(experiment.privacy, "noise", None) == "server"
         names = tuple(experiment.sites.names or ())
 
-    def told(message: str) -> None:
+    def log(message: str) -> None:
         # Flower shows this output only to those who ask for its log.
         print(message, file=sys.stderr, flush=True)
         name, _, rest = message.partition(": ")
@@ -94,7 +94,7 @@ def log_to(file: Path, folder: Path) -> Callable[[str], None]:
         with file.open("a", encoding="utf-8") as stream:
             stream.write(f"{began if secret else _now()} {line}\n")
 
-    return told
+    return log
 
 
 def _now() -> str:

@@ -20,9 +20,9 @@ import numpy as np
 from tacit.errors import InvalidFile, InvalidValue, require, require_count, require_positive, require_word
 from tacit.experiments.batch import (
     Announce,
-    Batch,
     BatchResult,
     Cell,
+    CellBatch,
     Row,
     count_words,
     finite,
@@ -134,7 +134,7 @@ class CurveCell(Cell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurveStudy(Batch[CurveCell, "CurveStudyResult"]):
+class CurveStudy(CellBatch[CurveCell, "CurveStudyResult"]):
     """Study of curves: an experiment file with a table [study].
 
     Args:

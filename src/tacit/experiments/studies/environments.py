@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from tacit.aggregation.defence.kmeans import agreement
 from tacit.errors import InvalidFile, Refused, TacitError, require_count, require_positive, require_word
 from tacit.experiments.batch import (
-    Batch,
     Cell,
+    CellBatch,
     Row,
     finite,
     finite_scores,
@@ -118,7 +118,7 @@ class WorldCell(Cell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorldStudy(Batch[WorldCell, "WorldStudyResult"]):
+class WorldStudy(CellBatch[WorldCell, "WorldStudyResult"]):
     """Study in environments: an experiment file with a table [study].
 
     Args:

@@ -211,11 +211,11 @@ def one_relation(releases: list[Release], subject: str) -> list[Release]:
         that site into another one, up to twice the clip bound away: where the subject is records, releases
         about whole sites are priced for exchanging the site, even if no other release concerns them.
     """
-    mixed = is_mixed({(release.relation, release.unit) for release in releases}, subject)
+    mixed = mixes_relations({(release.relation, release.unit) for release in releases}, subject)
     return [release.under_replacement() for release in releases] if mixed else releases
 
 
-def is_mixed(relations: AbstractSet[tuple[str, str]], subject: str) -> bool:
+def mixes_relations(relations: AbstractSet[tuple[str, str]], subject: str) -> bool:
     """Return True if releases under these relations and units bound a subject by replacement alone."""
     about_sites = subject.partition("@")[0] == "sites"
     return len(relations) > 1 or (not about_sites and any(unit == "site" for _, unit in relations))

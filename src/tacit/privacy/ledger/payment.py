@@ -25,7 +25,7 @@ from tacit.runtime.keys import Key
 PUBLIC = "public: the records are simulated or published"
 
 
-class Records(Protocol):
+class ChargedRecords(Protocol):
     """The records that a statistic is about: a federation."""
 
     # True for records at remote sites, whose own ledgers bear their releases.
@@ -62,7 +62,7 @@ class Payment:
     delta: float = 0.0
     ledger: Ledger | None = None
     key: Key | None = None
-    records: Records | None = None
+    records: ChargedRecords | None = None
 
     def __post_init__(self) -> None:
         if self.epsilon is None:

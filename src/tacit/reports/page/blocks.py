@@ -51,7 +51,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Form:
+class Questionnaire:
     """Fields to fill in on the page: for each, its name, its label and its answer so far.
 
     Args:
@@ -113,7 +113,7 @@ class Folded:
     blocks: tuple["Block", ...]
 
 
-Block = Text | Items | Facts | Form | Grid | Figure | Code | Folded
+Block = Text | Items | Facts | Questionnaire | Grid | Figure | Code | Folded
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,10 @@ from tacit.reports.page.blocks import (
     Facts,
     Figure,
     Folded,
-    Form,
     Grid,
     Items,
     Page,
+    Questionnaire,
     Text,
     cut,
     legible,
@@ -49,7 +49,7 @@ def _block(block: Block) -> str:
             return _text(block)
         case Items():
             return _items(block)
-        case Facts() | Form():
+        case Facts() | Questionnaire():
             return _facts(block)
         case Grid():
             return _grid(block)
@@ -73,8 +73,8 @@ def _items(block: Items) -> str:
     return "\n\n".join([*head, "\n".join(lines)])
 
 
-def _facts(block: Facts | Form) -> str:
-    if isinstance(block, Form):
+def _facts(block: Facts | Questionnaire) -> str:
+    if isinstance(block, Questionnaire):
         pairs = tuple((label, answer.strip() or BLANK) for _, label, answer in block.fields)
     else:
         pairs = block.rows

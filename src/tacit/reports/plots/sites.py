@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgba
 from numpy.typing import NDArray
 
 from tacit.learning.record import TROUBLED, Reason, Record, Round, Standing, Status
-from tacit.reports.plots import band, cells, footnote, line, moved, write_asides
+from tacit.reports.plots import band, cells, footnote, line, translate, write_asides
 from tacit.reports.plots.style import (
     GREY,
     INCH,
@@ -218,7 +218,7 @@ def _others(axes: Axes, record: Record, names: Sequence[str]) -> None:
 def _suspect(axes: Axes, record: Record, name: str, place: int, of: int) -> Label:
     """Draw one site that something has spoken against, and mark the rounds in which its standing changed."""
     # Sites that are suspected in the same rounds have equal suspicion: one line would hide the other.
-    beside = moved(axes, up=min(APART, PARTED / of) * ((of - 1) / 2 - place))
+    beside = translate(axes, up=min(APART, PARTED / of) * ((of - 1) / 2 - place))
     shade, (rounds, heights) = colour(place), _added_up(record, name)
     axes.plot(rounds, heights, color=shade, linewidth=1.2, linestyle=dashes(place), transform=beside)
     known = dict(zip(rounds.tolist(), heights.tolist(), strict=True))

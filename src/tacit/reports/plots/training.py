@@ -174,7 +174,7 @@ def training(
     allowed = "with a score: a run has one if it may use held-out records"
     require(bool(scores) or spent, "history", list(map(str, history.columns)), allowed)
     source = provenance or ("" if statement is None else privacy_line(statement))
-    kept = _kept(history, record)
+    kept = _chosen_round(history, record)
     note = f"{source}." * bool(source) + f" Dot: the model that was kept, of round {kept}." * bool(kept)
     height = 0.45 + 1.6 * len(scores) + 0.9 * spent
     figure = picture(height, title or _result_title(history, scores, record), note)
@@ -227,7 +227,7 @@ def _series(history: "pd.DataFrame", name: str) -> tuple[Array, Array]:
     return np.asarray(history.index, dtype=np.float64)[known], values[known]
 
 
-def _kept(history: "pd.DataFrame", record: Record | None) -> int:
+def _chosen_round(history: "pd.DataFrame", record: Record | None) -> int:
     """The round that the model is of, if not of the last; else 0."""
     return record.chosen if record is not None and 0 < record.chosen < len(history) else 0
 
@@ -286,7 +286,7 @@ def overlay(runs: Mapping[str, Record], *, provenance: str = "") -> Picture | No
     scores = [name for name in dict.fromkeys(chain(*known)) if all(name in own for own in known)]
     if not scores:
         return None
-    marks = [_kept(*pair) for pair in zip(histories, runs.values(), strict=True)]
+    marks = [_chosen_round(*pair) for pair in zip(histories, runs.values(), strict=True)]
     dotted = any(
         kept in _series(history, name)[0]
         for name in scores

@@ -403,7 +403,7 @@ def cox(
         None,
         "given with bound or ranges, which apply only to it",
     )
-    return _fit_unprotected(federation, tables, options)
+    return _fit_open(federation, tables, options)
 
 
 @suppress_warnings()
@@ -438,7 +438,7 @@ def proportional_hazards(
     )
 
 
-def _fit_unprotected(federation: RowFederation, tables: Mapping[str, Table], options: CoxOptions) -> CoxFit:
+def _fit_open(federation: RowFederation, tables: Mapping[str, Table], options: CoxOptions) -> CoxFit:
     names, robust = next(iter(tables.values())).columns, options.robust
     fewer = robust != "site" or len(names) < len(tables)
     require(fewer, "robust", robust, "used with more sites than columns: it has one residual for each site")
