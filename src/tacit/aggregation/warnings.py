@@ -32,8 +32,8 @@ def aggregation_warnings(
         found += _tolerance_warnings(aggregation, sites)
     if noise == "site" and aggregation.under_noise == "suffers":
         found.append(
-            f"{aggregation.kind} loses more to noise at the sites than the mean does, the more the longer "
-            "the model: covariance-filter and geometric-median lose less"
+            f"{aggregation.kind} loses more accuracy to noise at the sites than the mean, and more with a "
+            "larger model: covariance-filter and geometric-median lose less"
         )
     if noise == "secure":
         found.append(_secure_warnings(aggregation, sites))
@@ -70,11 +70,14 @@ def _tolerance_warnings(aggregation: Aggregator, sites: int) -> list[str]:
     """Return warnings about a rule for `sites` sites."""
     f = aggregation.tolerates(sites)
     if sites < FEWEST_TO_VOTE:
-        return [f"with {sites} sites nobody can outvote a bad one: updates are only screened"]
+        return [f"with {sites} sites, no rule can outvote a dishonest one: updates are only screened"]
     if f == 0:
-        return [f"{aggregation.kind} as it is set stands no liar among {sites} sites"]
+        return [f"{aggregation.kind} with these options tolerates no dishonest site among {sites}"]
     if 3 * f >= sites:
-        return [f"f = {f} of {sites} sites is a third or more: with sites that differ, few rules stand that"]
+        return [
+            f"f = {f} of {sites} sites is a third or more: few rules tolerate that if the data of sites "
+            "differ"
+        ]
     return []
 
 
@@ -83,8 +86,5 @@ def _secure_warnings(aggregation: Aggregator, sites: int | None) -> str:
     f = 1 if sites is None else aggregation.tolerates(sites)
     if isinstance(aggregation, Bucketing) and f:
         told = "" if sites is None else f"; {f} of {sites // aggregation.size} buckets can be outvoted"
-        return f"nobody sees the update of a single site: one that lies spoils the sum of its bucket{told}"
-    return (
-        "nobody sees the update of a single site, so a site that lies is limited only by the clip that it "
-        "chooses to obey"
-    )
+        return f"the server sees no single update: a dishonest site spoils the sum of its bucket{told}"
+    return "the server sees no single update, so nothing but its own clipping limits a dishonest site"

@@ -159,7 +159,7 @@ class PreparedRun:
         many = len(self.names)
         if self.facts.names is not None or many == 1:
             return []
-        return [f"the data decide how many sites there are: {many} are needed at least"]
+        return [f"the data decide the number of sites: {many} are needed at least"]
 
     def describe(self, federation: Federation, **changed: object) -> dict[str, object]:
         """The choices of this run as tables of an experiment file, some of them changed."""
@@ -273,9 +273,9 @@ def require_layout(task: TaskBase, facts: PublicFacts, rounds: int) -> None:
     """Refuse a task that learns from another kind of federation, or in another number of rounds."""
     wanted = task.layout
     if task.once:
-        require(rounds == 1, "rounds", rounds, f"1: {task.kind} asks every site once")
+        require(rounds == 1, "rounds", rounds, f"1: {task.kind} queries every site once")
     if wanted == "columns":
-        allowed = f"1: {task.kind} releases every column once, and the rest is free"
+        allowed = f"1: {task.kind} releases every column once, and everything else is free"
         require(rounds == 1, "rounds", rounds, allowed)
     if facts.layout is not None and wanted != facts.layout:
         held = f"{task.kind} learns from {LAYOUTS[wanted]}, and these are {LAYOUTS[facts.layout]}"
@@ -303,7 +303,7 @@ def require_protection(task: TaskBase, facts: PublicFacts, provenance: Provenanc
     bare = task.exempt
     if facts.distant and bare:
         provenance.look(
-            f"{bare[0].partition(',')[0]}, which the coordinator would get as it is,",
+            f"{bare[0].partition(',')[0]}, which the coordinator would receive without noise,",
             instead='protect all of it, as by protect = "all" in [task]',
         )
 
@@ -315,9 +315,7 @@ def resolve_aggregator(spec: RunSpec, task: TaskBase) -> Aggregator:
         Refused: Options that work on updates are given for a task that concatenates columns.
     """
     if task.layout == "environments" and spec.augment is not None:
-        raise Refused(
-            f"[augment] does not go with {task.kind}: worlds have no records to add to. Leave it out"
-        )
+        raise Refused(f"[augment] does not go with {task.kind}: environments have no records. Remove it")
     if task.added:
         _require_mean(spec, task)
     if task.layout != "columns":
@@ -325,13 +323,13 @@ def resolve_aggregator(spec: RunSpec, task: TaskBase) -> Aggregator:
     if spec.aggregation != Mean():
         rule = as_aggregator(spec.aggregation).name
         raise Refused(
-            f"[aggregation] {rule} does not go with {task.kind}: what parties send is put side by side, not "
-            "combined. Leave it out"
+            f"[aggregation] {rule} does not go with {task.kind}: columns of parties are joined, not "
+            "combined. Remove it"
         )
     for name in spec.beside():
         raise Refused(
-            f"[{name}] does not go with {task.kind}: every party releases its columns once, and nothing else "
-            "is sent. Leave it out"
+            f"[{name}] does not go with {task.kind}: every party releases its columns once, and sends "
+            "nothing else. Remove it"
         )
     return Join(task.join_columns, task.join_products)
 
@@ -345,7 +343,7 @@ def _require_mean(spec: RunSpec, task: TaskBase) -> None:
     for name, given in weighing.items():
         if given:
             raise Refused(
-                f"[{name}] does not go with {task.kind}: it adds up what the sites send. Leave it out"
+                f"[{name}] does not go with {task.kind}: it sums the answers of the sites. Remove it"
             )
 
 
@@ -377,8 +375,8 @@ def require_plain(spec: RunSpec) -> None:
     for name, asked in {"clusters": spec.clusters, "quarantine": spec.quarantine}.items():
         if asked is not None:
             raise Refused(
-                f"[{name}] does not go with clip_quantile: updates are sent in units of their bounds, with "
-                "counts beside them. Leave one of them out"
+                f"[{name}] does not go with clip_quantile: updates are sent in units of their clip bounds, "
+                "with counts. Remove one of them"
             )
 
 
@@ -390,15 +388,15 @@ def _trial_state(task: TaskBase, federation: Federation) -> Array:
 
 def initial_provenance(federation: Federation, privacy: Privacy | Open) -> Provenance:
     """Return the provenance of a federation: public facts, and facts already taken from its records."""
-    held = "worlds" if federation.layout == "environments" else "records"
+    held = "environments" if federation.layout == "environments" else "records"
     provenance = Provenance(privacy, public=federation.public, what=held)
     if federation.held_out is not None and federation.held_out_public and not federation.public:
-        provenance.declare_public([f"the {held} that models are scored on, as whoever gave them says"])
+        provenance.declare_public([f"the {held} for scoring, which were declared public"])
     for what in federation.taken:
-        provenance.look(what, instead="use public numbers, and sites that are real")
+        provenance.look(what, instead="use public numbers, and real sites")
     if federation.records is not None:
-        whose = "there are" if federation.layout == "columns" else "all sites hold"
-        provenance.declare_public([f"how many records {whose}: {federation.records:,}"])
+        whose = "at every party" if federation.layout == "columns" else "of all sites"
+        provenance.declare_public([f"the number of records {whose}: {federation.records:,}"])
     return provenance
 
 
@@ -417,8 +415,8 @@ def require_rehearsal(privacy: Privacy | Open) -> None:
         raise Refused("[attack] is for rehearsals: give [privacy] rehearsal = true, or leave the attack out")
     if privacy.noise == "secure":
         raise Refused(
-            '[attack] does not go with noise = "secure": liars send what they like, and nobody sees it. Use '
-            'noise = "site" or "server", or leave the attack out'
+            '[attack] does not go with noise = "secure": the server cannot see what dishonest sites send. '
+            'Use noise = "site" or "server", or leave the attack out'
         )
 
 
