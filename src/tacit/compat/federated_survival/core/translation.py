@@ -107,7 +107,7 @@ def translate(config: FSAConfig, federation: RowFederation, aug_method: str | No
     return made if isinstance(made.privacy, Open) else _with_noise(made, config, federation)
 
 
-def _task(config: FSAConfig, federation: RowFederation) -> Task:
+def _task(config: FSAConfig, federation: RowFederation) -> TaskBase:
     kind = TASKS[config.model_type]
     options: dict[str, Any] = {
         "hidden": () if config.model_type == "CoxPH" else tuple(config.num_nodes),
