@@ -287,7 +287,7 @@ def construct(kind: type[Made], name: str, table: object) -> Made:
         known = get_type_hints(kind)
     except NameError as error:
         raise InvalidFile(
-            f"{place}{kind.__name__} needs objects that no file can hold: use Python"
+            f"{place}{kind.__name__} needs objects that a file cannot hold: use Python"
         ) from error
     found = set[str]() if _kept.get() else bound_fields(kind)
     hints = {

@@ -250,7 +250,7 @@ def _reads(value: Any) -> bool:  # noqa: ANN401
 
 def _missing(name: str, missing: NDArray[np.bool_], place: str, example: str) -> InvalidValue:
     broken = f"{int(missing.sum())} of {len(missing)} records hold NaN or nothing"
-    mend = f"say what stands for one, as in fill = {{ {_key(name)} = {example} }}, or leave the column out"
+    mend = f"give a value for them, as in fill = {{ {_key(name)} = {example} }}, or leave the column out"
     return InvalidValue(
         f"{name} in {place} is not allowed: {broken}; {mend}",
         rule=f"{name} is not allowed: nothing may be missing; {mend}",

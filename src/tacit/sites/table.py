@@ -242,8 +242,8 @@ def _require_one(frame: "pd.DataFrame", name: str, place: str) -> None:
     for column in frame.columns:
         if re.fullmatch(re.escape(name) + r"\.\d+", str(column)):
             raise InvalidValue(
-                f"column {column} in {place} is not allowed: it is a second {name}, as programs number them; "
-                "rename it, or remove it"
+                f"column {column} in {place} is not allowed: it is a second {name}, which programs may take "
+                "for the same column; rename it, or remove it"
             )
 
 
