@@ -21,7 +21,7 @@ from tacit.audits.lower_bounds import Bounds, Evidence, bounds, ratios
 from tacit.learning.batches import Batch
 from tacit.learning.optimizers import LocalTrainingSpec, Program, descend
 from tacit.learning.record import Tell, silent
-from tacit.learning.task import Task
+from tacit.learning.task import TaskBase
 from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveBound
 from tacit.privacy.mechanisms.base import (
@@ -322,7 +322,7 @@ def watched_loss() -> Primitive:
 
     def ask(attacked: BoundedSum, there: bool, key: Key) -> float:
         watch = NoisyLoss(apart, attacked, patience=None)
-        return watch.scores(cast(Task, losses[int(there)]), np.zeros(1), key)["watched_loss"]
+        return watch.scores(cast(TaskBase, losses[int(there)]), np.zeros(1), key)["watched_loss"]
 
     return one_by_one(mechanism, price, ask, partial(ratios, price[0]))
 
