@@ -98,7 +98,9 @@ class _Tracing:
             self._tests.setdefault(item.nodeid, {"seconds": 0.0})[phase] = self._tracer.taken()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._tests.setdefault(report.nodeid, {"seconds": 0.0})["seconds"] += report.duration
+        found = self._tests.setdefault(report.nodeid, {"seconds": 0.0})
+        found["seconds"] += report.duration
+        found["failed"] = found.get("failed", False) or report.failed
 
     def pytest_sessionfinish(self) -> None:
         self._place.write_text(json.dumps({"tests": self._tests}))

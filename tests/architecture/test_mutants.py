@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from mutants.__main__ import told
 from mutants.changes import SCOPE, Mutant, mutants, places, sample
-from mutants.running import WRITTEN, concerned, copy_tree, mirror
+from mutants.keeping import VERDICTS, Kept
+from mutants.running import WRITTEN, Verdict, concerned, copy_tree, mirror
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tacit"
@@ -110,3 +112,62 @@ def test_the_copied_tree_has_every_module_and_test_and_nothing_that_commands_wri
         modules = {path.relative_to(ROOT) for path in (ROOT / name).rglob("*.py")}
         assert modules == {path.relative_to(copy) for path in (copy / name).rglob("*.py")}
     assert not any((copy / name).exists() for name in WRITTEN)
+
+
+def drawn(count: int) -> list[Mutant]:
+    return [Mutant("small.py", line, 0, 1, "2", "3", "number", "", None) for line in range(count)]
+
+
+def test_a_mutant_that_is_late_is_not_caught_and_one_that_does_not_end_is(capsys):
+    found = [Verdict(one, "caught", "") for one in drawn(18)]
+    assert (
+        told(
+            [*found, *(Verdict(one, "endless", "") for one in drawn(1)), Verdict(found[0].mutant, "late", "")]
+        )
+        == 0
+    )
+    assert "caught 19 of 20 (95.0%), 1 of them as they do not end; 1 were late" in capsys.readouterr().out
+    assert told([*found, *(Verdict(one, "late", "") for one in drawn(2))]) == 1
+
+
+def test_a_catch_is_kept_as_long_as_the_module_stays_and_a_survivor_is_judged_anew(tmp_path):
+    module = tmp_path / "src" / "tacit" / "small.py"
+    module.parent.mkdir(parents=True)
+    module.write_bytes(SMALL)
+    first, other, cut = drawn(3)
+    kept = Kept(tmp_path / "kept", tmp_path)
+    kept.add(Verdict(first, "caught", "FAILED a.py::one"))
+    kept.add(Verdict(other, "survived", "2 tests"))
+    kept.add(Verdict(cut, "caught", "FAILED a.py::two"))
+    record = tmp_path / "kept" / VERDICTS
+    record.write_text(record.read_text()[:-9])
+    again = Kept(tmp_path / "kept", tmp_path)
+    assert again.caught(first) == Verdict(first, "caught", "FAILED a.py::one")
+    assert again.caught(other) is None
+    assert again.caught(cut) is None
+    assert Kept(None, tmp_path).caught(first) is None
+    module.write_bytes(SMALL.replace(b"2.0", b"4.0"))
+    assert again.caught(first) is None
+
+
+def test_a_trace_is_kept_until_the_package_or_the_file_of_tests_changes(tmp_path):
+    (tmp_path / "src").mkdir()
+    module, tests = tmp_path / "src" / "small.py", tmp_path / "test_small.py"
+    module.write_bytes(SMALL)
+    tests.write_text("")
+    calls: list[object] = []
+
+    def run(files, modules):
+        calls.append((files, modules))
+        return {"test_small.py::one": {"seconds": float(len(calls))}}
+
+    def trace() -> float:
+        kept = Kept(tmp_path / "kept", tmp_path)
+        return kept.trace("test_small.py", ["small.py"], run)["test_small.py::one"]["seconds"]
+
+    assert [trace(), trace()] == [1.0, 1.0]
+    tests.write_text("# Another.")
+    assert [trace(), trace()] == [2.0, 2.0]
+    module.write_bytes(SMALL + b"# Another.")
+    assert trace() == 3.0
+    assert calls == [(["test_small.py"], ["small.py"])] * 3
