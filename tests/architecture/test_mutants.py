@@ -1,6 +1,7 @@
 """Mutants are the same for everybody, change one thing each, and are judged by tests that concern them."""
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,14 @@ def test_every_mutant_of_the_scope_is_another_program():
         changed = one.apply(source)
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source)), str(one)
         assert changed.count(b"\n") == source.count(b"\n")
+
+
+def test_every_equivalent_mutant_that_is_listed_is_one_of_the_scope_and_has_a_reason():
+    """The list follows the code: a line that was changed may have mutants that count."""
+    listed = tomllib.loads((ROOT / "mutants" / "equivalent.toml").read_text())["mutant"]
+    known = {(one.path, one.text, one.before) for one in places(PACKAGE, 1)}
+    assert [one for one in listed if (one["path"], one["text"], one["before"]) not in known] == []
+    assert all(len(one["why"]) > 20 for one in listed)
 
 
 def test_the_same_seed_draws_the_same_mutants():
