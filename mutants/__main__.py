@@ -10,11 +10,11 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 from mutants.changes import Mutant, sample
 from mutants.keeping import Kept
@@ -61,7 +61,9 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"{len(drawn)} mutants, {len(known)} tests of their folders pass without a change", flush=True)
         for test in tests.keys() - known.keys():
             print(f"fails without a change, and judges none: {test}", flush=True)
-        for verdict in pool.map(lambda one: using(judged, one, known), running):
+        # As they end: what takes long keeps nothing from the folder.
+        for done in as_completed([pool.submit(using, judged, one, known) for one in running]):
+            verdict = cast(Verdict, done.result())
             print(f"{verdict.fate:9} {verdict.mutant}  ({verdict.detail})", flush=True)
             found.append(verdict)
             kept.add(verdict)
