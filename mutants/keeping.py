@@ -27,7 +27,7 @@ class Kept:
 
     def __init__(self, place: Path | None, root: Path) -> None:
         self._place, self._root, self._lock = place, root, Lock()
-        self._caught: dict[str, str] = {}
+        self._caught: dict[str, dict[str, Any]] = {}
         if place is None:
             return
         place.mkdir(parents=True, exist_ok=True)
@@ -35,13 +35,13 @@ class Kept:
             # The last line may have been cut off.
             for line in (place / VERDICTS).read_text().split("\n")[:-1]:
                 one = json.loads(line)
-                if one["fate"] == "caught":
-                    self._caught[one["mutant"]] = one["detail"]
+                if one["fate"] in ("caught", "endless"):
+                    self._caught[one["mutant"]] = one
 
     def caught(self, mutant: Mutant) -> Verdict | None:
         """The verdict on a mutant that was caught before."""
-        detail = self._caught.get(self._name(mutant))
-        return None if detail is None else Verdict(mutant, "caught", detail)
+        found = self._caught.get(self._name(mutant))
+        return None if found is None else Verdict(mutant, found["fate"], found["detail"])
 
     def add(self, verdict: Verdict) -> None:
         """Write a verdict down."""

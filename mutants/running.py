@@ -13,13 +13,11 @@ from typing import Any, Literal
 
 from mutants.changes import Mutant
 from mutants.server import ENDLESS, LATE
-from mutants.tracing import SELECT, TRACE
+from mutants.tracing import GRACE, SELECT, TIMES, TRACE, Endless
 
 LEFT_OUT = shutil.ignore_patterns(".venv*", ".git", "__pycache__", ".*_cache", ".hypothesis")
 # What commands write into the tree; packages have such names too.
 WRITTEN = ("site", "dist", "runs", "examples/runs")
-# A mutant that takes ten times the processor time of the tests, and a minute more, does not end.
-TIMES, GRACE = 10, 60.0
 # Exit codes of pytest; a file may have slow tests alone.
 SOME_FAIL, NO_TESTS = 1, 5
 PLUGIN = ("-p", "mutants.tracing", "-p", "no:cacheprovider", "-m", "not slow", "-q")
@@ -75,7 +73,7 @@ class Tree:
         """
         path = self.root / "src" / "tacit" / mutant.path
         before, listed = path.read_bytes(), self._place / "select.json"
-        listed.write_text(json.dumps(list(tests)))
+        listed.write_text(json.dumps(dict(tests)))
         extra = {SELECT: str(listed)}
         if b"compiled" in before:
             # Machine code of other modules may hold a part of this one.
@@ -95,9 +93,9 @@ class Tree:
         if code == LATE:
             return Verdict(mutant, "late", f"{len(tests)} tests")
         failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        if code == ENDLESS and not failed:
-            return Verdict(mutant, "endless", f"{len(tests)} tests")
-        return Verdict(mutant, "caught", failed[0].split(" - ")[0] if failed else f"exit {code}")
+        endless = code == ENDLESS or f"{Endless.__name__}: more than" in said
+        detail = failed[0].split(" - ")[0] if failed else f"exit {code}"
+        return Verdict(mutant, "endless" if endless else "caught", detail)
 
     def close(self) -> None:
         """End the process that runs tests."""

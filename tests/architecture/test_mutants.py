@@ -1,11 +1,15 @@
 """Mutants are the same for everybody, change one thing each, and are judged by tests that concern them."""
 
 import ast
+import signal
 import tomllib
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from mutants import tracing
 from mutants.__main__ import told
 from mutants.changes import SCOPE, Mutant, mutants, places, sample
 from mutants.keeping import VERDICTS, Kept
@@ -137,6 +141,22 @@ def test_a_mutant_that_is_late_is_not_caught_and_one_that_does_not_end_is(capsys
     )
     assert "caught 19 of 20 (95.0%), 1 of them as they do not end; 1 were late" in capsys.readouterr().out
     assert told([*found, *(Verdict(one, "late", "") for one in drawn(2))]) == 1
+
+
+def test_a_test_that_does_not_end_is_ended_by_its_processor_time_and_says_so(monkeypatch):
+    """Code that handles every error does not hold it back, and the next test is not bounded by it."""
+    monkeypatch.setattr(tracing, "GRACE", 0.2)
+    item = SimpleNamespace(nodeid="a.py::one")
+    before = signal.getsignal(signal.SIGPROF)
+    bound = tracing._Bounds({"a.py::one": 0.01}).pytest_runtest_protocol(item)
+    next(bound)
+    with pytest.raises(tracing.Endless, match="more than 0 seconds of processor time"):
+        while True:
+            with suppress(Exception):
+                sum(range(1000))
+    bound.close()
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+    signal.signal(signal.SIGPROF, before)
 
 
 def test_a_catch_is_kept_as_long_as_the_module_stays_and_a_survivor_is_judged_anew(tmp_path):
