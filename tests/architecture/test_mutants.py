@@ -147,13 +147,17 @@ def test_a_test_that_does_not_end_is_ended_by_its_processor_time_and_says_so(mon
     """Code that handles every error does not hold it back, and the next test is not bounded by it."""
     monkeypatch.setattr(tracing, "GRACE", 0.2)
     item = SimpleNamespace(nodeid="a.py::one")
+
+    def endless() -> None:
+        while True:
+            with suppress(Exception):
+                sum(range(1000))
+
     before = signal.getsignal(signal.SIGPROF)
     bound = tracing._Bounds({"a.py::one": 0.01}).pytest_runtest_protocol(item)
     next(bound)
     with pytest.raises(tracing.Endless, match="more than 0 seconds of processor time"):
-        while True:
-            with suppress(Exception):
-                sum(range(1000))
+        endless()
     bound.close()
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
     signal.signal(signal.SIGPROF, before)
