@@ -10,12 +10,14 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 from mutants.changes import Mutant, sample
+from mutants.keeping import Kept
 from mutants.running import Tree, Verdict, concerned, mirror, place_of_trees
 
 ROOT = Path(__file__).parents[1]
@@ -31,9 +33,11 @@ def main(words: Sequence[str] | None = None) -> int:
         "--only", default="", help="of those drawn, the ones with this text in their line of the list"
     )
     asked.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="mutants at a time")
+    asked.add_argument("--keep", type=Path, help="folder of what was found; a later call goes on from it")
     given = asked.parse_args(words)
-    drawn = [one for one in sample(ROOT / "src" / "tacit", given.count, given.seed) if given.only in str(one)]
-    reasons = equivalent(drawn)
+    every = sample(ROOT / "src" / "tacit", given.count, given.seed)
+    drawn = [one for one in every if given.only in str(one)]
+    reasons, kept = equivalent(drawn), Kept(given.keep, ROOT)
     with place_of_trees() as place, ThreadPoolExecutor(given.workers) as pool:
         trees: SimpleQueue[Tree] = SimpleQueue()
         for number in range(given.workers):
@@ -46,16 +50,23 @@ def main(words: Sequence[str] | None = None) -> int:
             finally:
                 trees.put(tree)
 
-        running = [one for one in drawn if one not in reasons]
-        folders = {tuple(sorted(mirror(ROOT, one.path))) for one in running}
-        modules = {one.path for one in running}
-        traced = pool.map(lambda files: using(Tree.traced, files, modules), sorted(folders))
-        known = {test: found for tests in traced for test, found in tests.items()}
-        print(f"{len(drawn)} mutants, {len(known)} tests of their folders pass without a change", flush=True)
         found = [Verdict(one, "equivalent", reason) for one, reason in reasons.items()]
-        for verdict in pool.map(lambda one: using(judged, one, known), running):
+        found += [verdict for one in drawn if one not in reasons and (verdict := kept.caught(one))]
+        running = [one for one in drawn if one not in {verdict.mutant for verdict in found}]
+        files = sorted({file for one in running for file in mirror(ROOT, one.path)})
+        modules = sorted({one.path for one in every})
+        traced = pool.map(lambda file: kept.trace(file, modules, partial(using, Tree.traced)), files)
+        tests = {test: found for tests in traced for test, found in tests.items()}
+        known = {test: found for test, found in tests.items() if not found.get("failed")}
+        print(f"{len(drawn)} mutants, {len(known)} tests of their folders pass without a change", flush=True)
+        for test in tests.keys() - known.keys():
+            print(f"fails without a change, and judges none: {test}", flush=True)
+        # As they end: what takes long keeps nothing from the folder.
+        for done in as_completed([pool.submit(using, judged, one, known) for one in running]):
+            verdict = cast(Verdict, done.result())
             print(f"{verdict.fate:9} {verdict.mutant}  ({verdict.detail})", flush=True)
             found.append(verdict)
+            kept.add(verdict)
         while not trees.empty():
             trees.get().close()
     return told(found)
@@ -86,12 +97,15 @@ def told(found: Sequence[Verdict]) -> int:
         fates = Counter(verdict.fate for verdict in found if verdict.mutant.kind == kind)
         print(f"{kind}: {dict(fates)}")
     fates = Counter(verdict.fate for verdict in found)
-    judged = fates["caught"] + fates["survived"]
-    share = fates["caught"] / judged if judged else 1.0
-    print(f"caught {fates['caught']} of {judged} ({share:.1%}), {fates['equivalent']} equivalent")
-    for verdict in found:
-        if verdict.fate == "survived":
-            print(f"survived {verdict.mutant}  ({verdict.detail})")
+    judged, caught = len(found) - fates["equivalent"], fates["caught"] + fates["endless"]
+    share = caught / judged if judged else 1.0
+    print(
+        f"caught {caught} of {judged} ({share:.1%}), {fates['endless']} of them as they do not end; "
+        f"{fates['late']} were late, {fates['equivalent']} are equivalent"
+    )
+    for verdict in sorted(found, key=lambda verdict: (verdict.fate, verdict.mutant)):
+        if verdict.fate in ("survived", "late"):
+            print(f"{verdict.fate} {verdict.mutant}  ({verdict.detail})")
     return 0 if share >= GOAL else 1
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mutants.changes import Mutant
-from mutants.server import ENDLESS
-from mutants.tracing import SELECT, TRACE
+from mutants.server import ENDLESS, LATE
+from mutants.tracing import GRACE, SELECT, TIMES, TRACE, Endless
 
 LEFT_OUT = shutil.ignore_patterns(".venv*", ".git", "__pycache__", ".*_cache", ".hypothesis")
 # What commands write into the tree; packages have such names too.
 WRITTEN = ("site", "dist", "runs", "examples/runs")
-# A mutant that takes ten times as long as the tests do, and a minute more, does not end.
-TIMES, GRACE = 10, 60.0
-PLUGIN = ("-p", "mutants.tracing", "-p", "no:cacheprovider", "-m", "not slow", "-q", "-x")
+# Exit codes of pytest; a file may have slow tests alone.
+SOME_FAIL, NO_TESTS = 1, 5
+PLUGIN = ("-p", "mutants.tracing", "-p", "no:cacheprovider", "-m", "not slow", "-q")
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,13 @@ class Verdict:
 
     Args:
         mutant: The mutant.
-        fate: The outcome.
+        fate: The outcome. One that does not end is caught too; one that is late is not: it may have waited
+            for other work of the machine.
         detail: The first test that failed, or the reason.
     """
 
     mutant: Mutant
-    fate: Literal["caught", "survived", "equivalent"]
+    fate: Literal["caught", "endless", "late", "survived", "equivalent"]
     detail: str
 
 
@@ -53,13 +54,13 @@ class Tree:
         """Run tests on the tree as it is: which lines of the modules each executes, and how long it takes.
 
         Raises:
-            RuntimeError: A test failed.
+            RuntimeError: They do not run.
         """
         listed = self._place / "trace.json"
         listed.write_text(json.dumps({"modules": sorted(modules)}))
         code, said = self._pytest(tests, {TRACE: str(listed)}, None)
-        if code != 0:
-            raise RuntimeError(f"tests fail without any change:\n{said[-3000:]}")
+        if code not in (0, SOME_FAIL, NO_TESTS):
+            raise RuntimeError(f"tests do not run without any change:\n{said[-3000:]}")
         return json.loads(listed.read_text())["tests"]
 
     def judged(self, mutant: Mutant, files: Sequence[str], tests: Mapping[str, float]) -> Verdict:
@@ -72,7 +73,7 @@ class Tree:
         """
         path = self.root / "src" / "tacit" / mutant.path
         before, listed = path.read_bytes(), self._place / "select.json"
-        listed.write_text(json.dumps(list(tests)))
+        listed.write_text(json.dumps(dict(tests)))
         extra = {SELECT: str(listed)}
         if b"compiled" in before:
             # Machine code of other modules may hold a part of this one.
@@ -81,17 +82,20 @@ class Tree:
         path.write_bytes(mutant.apply(before))
         _forget(path)
         try:
-            code, said = self._pytest(files, extra, GRACE + TIMES * sum(tests.values()))
+            code, said = self._pytest(["-x", *files], extra, GRACE + TIMES * sum(tests.values()))
         finally:
             path.write_bytes(before)
             _forget(path)
-        if code in (4, 5):
+        if code in (4, NO_TESTS):
             raise RuntimeError(f"pytest did not run for {mutant}:\n{said[-3000:]}")
         if code == 0:
             return Verdict(mutant, "survived", f"{len(tests)} tests")
+        if code == LATE:
+            return Verdict(mutant, "late", f"{len(tests)} tests")
         failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        ended = "it does not end" if code == ENDLESS else f"exit {code}"
-        return Verdict(mutant, "caught", failed[0].split(" - ")[0] if failed else ended)
+        endless = code == ENDLESS or f"{Endless.__name__}: more than" in said
+        detail = failed[0].split(" - ")[0] if failed else f"exit {code}"
+        return Verdict(mutant, "endless" if endless else "caught", detail)
 
     def close(self) -> None:
         """End the process that runs tests."""

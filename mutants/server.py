@@ -5,6 +5,7 @@ from its standard input and answers each with an exit code, one JSON document on
 """
 
 import json
+import math
 import os
 import resource
 import signal
@@ -29,8 +30,10 @@ LOADED = (
 )
 # A mutant that would fill the memory of the machine fails instead.
 MEMORY = 8 * 2**30
-# The answer where a child did not end in time.
-ENDLESS = -1000
+# The answers where a child is late, and where it has used up its processor time.
+LATE, ENDLESS = -1000, -signal.SIGXCPU
+# How much longer than its processor time a child may take: other work of the machine comes between.
+PATIENCE = 8
 
 
 def main() -> None:
@@ -53,7 +56,8 @@ def main() -> None:
                 sys.stdout.flush()
                 os._exit(code)
         with suppress(BrokenPipeError):
-            print(json.dumps(_end(child, asked["seconds"])), flush=True)
+            seconds = asked["seconds"]
+            print(json.dumps(_end(child, None if seconds is None else PATIENCE * seconds)), flush=True)
 
 
 def _begin(asked: dict[str, Any]) -> None:
@@ -61,6 +65,9 @@ def _begin(asked: dict[str, Any]) -> None:
     os.setsid()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if asked["seconds"] is not None:
+        # Not the time on the clock: a machine with other work to do is no catch.
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(asked["seconds"]), resource.RLIM_INFINITY))
     os.chdir(asked["root"])
     os.environ.update(asked["env"])
     sys.path[:0] = [asked["root"], str(Path(asked["root"], "src"))]
@@ -83,7 +90,7 @@ def _end(child: int, seconds: float | None) -> int:
         time.sleep(0.02)
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
-    return ENDLESS if late else os.waitstatus_to_exitcode(ended[1])
+    return LATE if late else os.waitstatus_to_exitcode(ended[1])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ What a fixture executes counts for all tests of the file, since others of them m
 
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Generator
@@ -15,8 +16,15 @@ from typing import Any
 import pytest
 
 TRACE, SELECT = "TACIT_MUTANTS_TRACE", "TACIT_MUTANTS_SELECT"
+# A test that takes ten times its seconds, and so many more, does not end. They are of processor time, not of
+# the clock: a machine with other work to do is no catch.
+TIMES, GRACE = 10, 60.0
 ROOT = Path.cwd()
 PACKAGE = f"{ROOT / 'src' / 'tacit'}{os.sep}"
+
+
+class Endless(BaseException):
+    """A test that does not end; nothing that handles errors holds it back."""
 
 
 class Tracer:
@@ -65,11 +73,34 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests that were asked for, in the order asked for."""
     if SELECT in os.environ:
-        wanted = {test: place for place, test in enumerate(json.loads(Path(os.environ[SELECT]).read_text()))}
+        seconds: dict[str, float] = json.loads(Path(os.environ[SELECT]).read_text())
+        config.pluginmanager.register(_Bounds(seconds))
+        wanted = {test: place for place, test in enumerate(seconds)}
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in wanted])
         items[:] = sorted(
             (item for item in items if item.nodeid in wanted), key=lambda item: wanted[item.nodeid]
         )
+
+
+class _Bounds:
+    """A bound on the processor time of each test, its fixtures included."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self._seconds = seconds
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        def end(number: int, frame: FrameType | None) -> None:
+            raise Endless(f"more than {bound:.0f} seconds of processor time")
+
+        bound = GRACE + TIMES * self._seconds[item.nodeid]
+        signal.signal(signal.SIGPROF, end)
+        # Again after a while, should something have held the first one back.
+        signal.setitimer(signal.ITIMER_PROF, bound, GRACE)
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 class _Tracing:
@@ -98,7 +129,9 @@ class _Tracing:
             self._tests.setdefault(item.nodeid, {"seconds": 0.0})[phase] = self._tracer.taken()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._tests.setdefault(report.nodeid, {"seconds": 0.0})["seconds"] += report.duration
+        found = self._tests.setdefault(report.nodeid, {"seconds": 0.0})
+        found["seconds"] += report.duration
+        found["failed"] = found.get("failed", False) or report.failed
 
     def pytest_sessionfinish(self) -> None:
         self._place.write_text(json.dumps({"tests": self._tests}))

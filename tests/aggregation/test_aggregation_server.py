@@ -89,6 +89,13 @@ def test_the_floor_of_adam_keeps_quiet_coordinates_from_racing():
     assert float(step[1]) == pytest.approx(0.1, rel=1e-2)
 
 
+def test_what_is_not_said_of_adam_is_as_documented():
+    """lr = 0.01, first = 0.9, second = 0.99, floor = 0.001 (Reddi and others 2021)."""
+    updates = np.array([[2e-3], [-1e-3], [5e-3]])
+    said = Adam(lr=0.01, first=0.9, second=0.99, floor=0.001)
+    assert walked(Adam(), updates).tolist() == walked(said, updates).tolist()
+
+
 # As torch does it
 
 

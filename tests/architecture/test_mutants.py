@@ -1,12 +1,19 @@
 """Mutants are the same for everybody, change one thing each, and are judged by tests that concern them."""
 
 import ast
+import signal
+import tomllib
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from mutants import tracing
+from mutants.__main__ import told
 from mutants.changes import SCOPE, Mutant, mutants, places, sample
-from mutants.running import WRITTEN, concerned, copy_tree, mirror
+from mutants.keeping import VERDICTS, Kept
+from mutants.running import WRITTEN, Verdict, concerned, copy_tree, mirror
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tacit"
@@ -57,6 +64,14 @@ def test_every_mutant_of_the_scope_is_another_program():
         changed = one.apply(source)
         assert ast.dump(ast.parse(changed)) != ast.dump(ast.parse(source)), str(one)
         assert changed.count(b"\n") == source.count(b"\n")
+
+
+def test_every_equivalent_mutant_that_is_listed_is_one_of_the_scope_and_has_a_reason():
+    """The list follows the code: a line that was changed may have mutants that count."""
+    listed = tomllib.loads((ROOT / "mutants" / "equivalent.toml").read_text())["mutant"]
+    known = {(one.path, one.text, one.before) for one in places(PACKAGE, 1)}
+    assert [one for one in listed if (one["path"], one["text"], one["before"]) not in known] == []
+    assert all(len(one["why"]) > 20 for one in listed)
 
 
 def test_the_same_seed_draws_the_same_mutants():
@@ -110,3 +125,82 @@ def test_the_copied_tree_has_every_module_and_test_and_nothing_that_commands_wri
         modules = {path.relative_to(ROOT) for path in (ROOT / name).rglob("*.py")}
         assert modules == {path.relative_to(copy) for path in (copy / name).rglob("*.py")}
     assert not any((copy / name).exists() for name in WRITTEN)
+
+
+def drawn(count: int) -> list[Mutant]:
+    return [Mutant("small.py", line, 0, 1, "2", "3", "number", "", None) for line in range(count)]
+
+
+def test_a_mutant_that_is_late_is_not_caught_and_one_that_does_not_end_is(capsys):
+    found = [Verdict(one, "caught", "") for one in drawn(18)]
+    assert (
+        told(
+            [*found, *(Verdict(one, "endless", "") for one in drawn(1)), Verdict(found[0].mutant, "late", "")]
+        )
+        == 0
+    )
+    assert "caught 19 of 20 (95.0%), 1 of them as they do not end; 1 were late" in capsys.readouterr().out
+    assert told([*found, *(Verdict(one, "late", "") for one in drawn(2))]) == 1
+
+
+def test_a_test_that_does_not_end_is_ended_by_its_processor_time_and_says_so(monkeypatch):
+    """Code that handles every error does not hold it back, and the next test is not bounded by it."""
+    monkeypatch.setattr(tracing, "GRACE", 0.2)
+    item = SimpleNamespace(nodeid="a.py::one")
+
+    def endless() -> None:
+        while True:
+            with suppress(Exception):
+                sum(range(1000))
+
+    before = signal.getsignal(signal.SIGPROF)
+    bound = tracing._Bounds({"a.py::one": 0.01}).pytest_runtest_protocol(item)
+    next(bound)
+    with pytest.raises(tracing.Endless, match="more than 0 seconds of processor time"):
+        endless()
+    bound.close()
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+    signal.signal(signal.SIGPROF, before)
+
+
+def test_a_catch_is_kept_as_long_as_the_module_stays_and_a_survivor_is_judged_anew(tmp_path):
+    module = tmp_path / "src" / "tacit" / "small.py"
+    module.parent.mkdir(parents=True)
+    module.write_bytes(SMALL)
+    first, other, cut = drawn(3)
+    kept = Kept(tmp_path / "kept", tmp_path)
+    kept.add(Verdict(first, "caught", "FAILED a.py::one"))
+    kept.add(Verdict(other, "survived", "2 tests"))
+    kept.add(Verdict(cut, "caught", "FAILED a.py::two"))
+    record = tmp_path / "kept" / VERDICTS
+    record.write_text(record.read_text()[:-9])
+    again = Kept(tmp_path / "kept", tmp_path)
+    assert again.caught(first) == Verdict(first, "caught", "FAILED a.py::one")
+    assert again.caught(other) is None
+    assert again.caught(cut) is None
+    assert Kept(None, tmp_path).caught(first) is None
+    module.write_bytes(SMALL.replace(b"2.0", b"4.0"))
+    assert again.caught(first) is None
+
+
+def test_a_trace_is_kept_until_the_package_or_the_file_of_tests_changes(tmp_path):
+    (tmp_path / "src").mkdir()
+    module, tests = tmp_path / "src" / "small.py", tmp_path / "test_small.py"
+    module.write_bytes(SMALL)
+    tests.write_text("")
+    calls: list[object] = []
+
+    def run(files, modules):
+        calls.append((files, modules))
+        return {"test_small.py::one": {"seconds": float(len(calls))}}
+
+    def trace() -> float:
+        kept = Kept(tmp_path / "kept", tmp_path)
+        return kept.trace("test_small.py", ["small.py"], run)["test_small.py::one"]["seconds"]
+
+    assert [trace(), trace()] == [1.0, 1.0]
+    tests.write_text("# Another.")
+    assert [trace(), trace()] == [2.0, 2.0]
+    module.write_bytes(SMALL + b"# Another.")
+    assert trace() == 3.0
+    assert calls == [(["test_small.py"], ["small.py"])] * 3

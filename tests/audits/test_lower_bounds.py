@@ -124,6 +124,15 @@ def test_of_noise_of_unknown_size_the_least_that_is_refuted_is_found(truth, offs
     assert truth <= found < truth * 2 ** (1 / 32) * (1 + 1e-12)
 
 
+def test_every_level_of_noise_can_be_the_least_that_is_refuted():
+    """The first and the last, and none."""
+    family, levels = Family((steps(1.0),)), lower_bounds.LEVELS
+    for place in (0, 1, 2, len(levels) - 2, len(levels) - 1):
+        found = family.smallest_refuted_noise(lambda factor, least=levels[place]: factor >= least)
+        assert found == levels[place]
+    assert family.smallest_refuted_noise(lambda factor: False) == math.inf
+
+
 def test_steinke_is_the_tail_of_fair_guesses_without_delta():
     # 90 of 100 guesses right: the largest epsilon under which that, or better, has probability below 5 %.
     found = lower_bounds._steinke(90, 100, 1000, 0.0, 0.05)

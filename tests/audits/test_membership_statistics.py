@@ -152,6 +152,16 @@ def test_what_cannot_be_judged_is_told_in_one_sentence(call, words):
         call()
 
 
+def test_one_false_alarm_in_ten_is_one_of_ten_others_and_no_less():
+    """The lowest score is another's: it counts among the ten."""
+    members, others = [18.5, *range(10, 18), 9.5], [19.0, 18.0, *range(1, 9)]
+    scores = np.array([[*others, *members]])
+    present = np.array([[False] * 10 + [True] * 10])
+    assert tpr_at_fpr(scores, present, alarms=0.09).found == 0.0
+    assert tpr_at_fpr(scores, present, alarms=0.1).found == pytest.approx(1 / 10)
+    assert tpr_at_fpr(scores, present, alarms=0.2).found == 1.0
+
+
 def test_who_is_named_is_told_in_people_of_a_hundred():
     told = TprAtFpr(found=0.123, low=0.04, high=0.305, alarms=0.01).as_dict()
     assert told == {"found": 0.123, "alarms": 0.01, "named": 12, "low": 4, "high": 30}

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
@@ -251,9 +251,12 @@ class Liar:
 def test_malformed_and_replayed_replies_are_refused_with_the_reason_and_the_run_goes_on(town: Town):
     before, folder = town.tickets(), town.made.sites[SITE]
     town.up.kill(f"guard:{SITE}")
+    liar = Liar(folder)
     with (
         town.changed(lambda document: document.update(rounds=6)),
-        behind(folder / DOOR, Liar(folder)),
+        # Or it would keep the folder from the guard that comes back.
+        closing(liar.guard),
+        behind(folder / DOOR, liar),
     ):
         town.guarded(SITE)
         watched = town.begun()

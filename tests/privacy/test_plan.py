@@ -59,6 +59,15 @@ def test_the_author_is_warned(fields: dict, records: int, word: str):
     assert any(word in warning for warning in plan(privacy, TASK, 4, records=records).warnings)
 
 
+@pytest.mark.parametrize(("delta", "loose"), [(0.99e-4, False), (1.01e-4, True)])
+def test_a_delta_is_loose_from_a_tenth_of_one_in_the_records_of_a_site(delta: float, loose: bool):
+    """Two sites of 1,000 records each; one in 2,000 is far above it."""
+    privacy = Privacy(unit="record", epsilon=1, delta=delta, clip=1)
+    found = [warning for warning in plan(privacy, TASK, 4, records=2000).warnings if "is loose" in warning]
+    assert len(found) == loose
+    assert all("a site of about 1,000 records" in warning for warning in found)
+
+
 def test_a_sound_plan_has_no_warnings():
     privacy = Privacy(unit="record", epsilon=3, delta=1e-6, clip=1)
     assert plan(privacy, TASK, 4, records=2000).warnings == ()

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from tacit.aggregation.mean import Mean
 from tacit.control import PPO
-from tacit.privacy.plan import PlannedPrice, plan
+from tacit.privacy.plan import PlannedPrice, SignalToNoise, plan
 from tacit.privacy.policy import Privacy
 from tacit.runs.setup import PublicFacts, prepare
 from tacit.runs.spec import RunSpec
@@ -31,6 +33,13 @@ def test_the_reference_s_own_laplace_setting_drowns_and_its_epsilon_is_said():
     assert found.signal is not None
     assert found.signal.whole < 0.3
     assert found.as_dict()["signal"]["whole"] == found.signal.whole
+
+
+def test_a_signal_of_exactly_what_was_seen_to_learn_does_not_drown():
+    heard = SignalToNoise(update=1.0, noise=2.0, sites=10.0, numbers=7, rounds=100)
+    assert heard.whole == 5.0
+    assert not heard.drowned
+    assert replace(heard, noise=2.0001).drowned
 
 
 def test_the_bound_cancels_out_unless_it_is_one_that_follows():

@@ -82,6 +82,8 @@ def test_a_choice_is_told_from_a_sum():
         (math.log(3), "at most 75.0 %"),
         (1.0, "at most 73.2 %"),
         (3.0, "at most 95.3 %"),
+        (math.log(0.9985 / 0.0015), "at most 99.9 %"),
+        (math.log(0.9995 / 0.0005), "become practically certain"),
         (50.0, "become practically certain"),
     ],
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from queue import Queue
 from types import SimpleNamespace
 from typing import Any
 
@@ -318,6 +319,32 @@ def test_a_message_that_flower_does_not_take_is_a_silence() -> None:
     answer = ask(nodes(Full({11: site("oslo")})), "oslo")["oslo"]
     assert isinstance(answer, NoReply)
     assert "did not take the message" in answer.detail
+
+
+def test_an_answer_is_looked_for_at_a_twentieth_of_the_time_that_it_has_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half a second at the least: whatever the clock shows, an answer lies there for a short time only."""
+    now, pauses = [1000.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        now[0] += seconds
+
+    class Slow(Grid):
+        def pull_messages(self, message_ids: Iterable[str]) -> list[Reply]:
+            return super().pull_messages(message_ids) if now[0] >= 1040.0 else []
+
+    monkeypatch.setattr(flower, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    come: Queue[Any] = Queue()
+    nodes(Slow({11: site("oslo")}))._carry(11, b"hello", 1100.0, 0.5, come)
+    assert come.get_nowait().node == 11
+    assert 1040.0 <= now[0] <= 1042.0
+    assert pauses[:20] == [0.5] * 20
+    assert pauses[-1] == pytest.approx((now[0] - pauses[-1] - 1000.0) / 20)
+    # One that does not come is waited for no longer than agreed.
+    nodes(Slow({11: silent}))._carry(11, b"hello", now[0] + 0.75, 0.5, come)
+    assert pauses[-2:] == [0.5, 0.25]
 
 
 def test_an_exchange_ends_in_time_while_flower_hangs() -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -151,6 +152,19 @@ def test_a_path_too_long_for_a_socket_is_refused_in_words(tmp_path: Path) -> Non
     for attempt in (lambda: request(long, b"", 1.0), lambda: serve(long, backwards)):
         with pytest.raises(InvalidValue, match="use a shorter folder"):
             attempt()
+
+
+@pytest.mark.parametrize(("length", "refusal"), [(103, Unanswered), (104, InvalidValue)])
+def test_a_path_of_103_bytes_is_the_longest_that_every_system_accepts(length: int, refusal: type[Exception]):
+    with pytest.raises(refusal):
+        request("/" + "x" * (length - 1), b"", SOON)
+
+
+def test_a_wait_is_over_at_its_very_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A socket with a timeout of 0 would not wait, but fail in another way."""
+    monkeypatch.setattr(door, "time", SimpleNamespace(monotonic=lambda: 5.0))
+    with pytest.raises(Unanswered, match="did not answer within 0 seconds"):
+        request("/nobody", b"", 0.0)
 
 
 def test_nobody_behind_the_door_is_told_apart_from_silence(tmp_path: Path) -> None:

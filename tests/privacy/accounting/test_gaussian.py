@@ -99,6 +99,12 @@ def test_delta_in_the_far_tail_errs_on_the_safe_side(multiplier, epsilon):
     assert gaussian.delta_of(multiplier, epsilon) >= float(exact_delta(multiplier, epsilon)) * (1 - 1e-7)
 
 
+@pytest.mark.parametrize(("multiplier", "epsilon"), [(1.0, 1e200), (1e5, 1e9), (1.0, 1e154)])
+def test_an_epsilon_beyond_any_loss_fails_never(multiplier, epsilon):
+    """Both probabilities are too small for the logarithm of a double."""
+    assert gaussian.delta_of(multiplier, epsilon) == 0.0
+
+
 @pytest.mark.parametrize(
     ("multiplier", "epsilon"), [(1.0, 4.37718), (3.7306, 1.0), (4.8448, 0.7510), (0.5, 9.9973)]
 )

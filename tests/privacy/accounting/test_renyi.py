@@ -8,6 +8,7 @@ from dp_accounting.pld import privacy_loss_distribution as library
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
+from scipy.special import logsumexp
 from scipy.stats import norm
 
 from tacit.privacy.accounting import filters
@@ -39,6 +40,23 @@ def by_integral(kind, order):
 def test_a_drawn_gaussian_costs_what_its_integral_says(noise, rate, two_sided, order):
     kind = Event("gaussian", noise, rate, two_sided)
     assert filters.divergence(kind, order) == pytest.approx(by_integral(kind, order), rel=2e-5, abs=1e-9)
+
+
+@pytest.mark.parametrize("order", [2, 3, 8, 32])
+@pytest.mark.parametrize("rate", [1e-6, 0.01, 0.5, 0.99, 1 - 1e-9])
+@pytest.mark.parametrize("noise", [0.15, 0.5, 1.0, 3.0, 30.0, 1000.0])
+def test_an_exchange_costs_what_a_finer_and_wider_sum_says(noise, rate, order):
+    """To 13 digits of the integral; the error that is stated is added to it."""
+    step = min(noise, noise**2) / 8
+    places = np.arange(-20 * noise - 1, order + 20 * noise + 1, step)
+    one, other = (
+        np.logaddexp(math.log1p(-rate), math.log(rate) + (side * places - 0.25) / (2 * noise**2))
+        for side in (1, -1)
+    )
+    logs = norm.logpdf(places, 0, noise) + order * one + (1 - order) * other
+    exact = max(float(logsumexp(logs)) + math.log(step), 0.0)
+    found = filters._replacement_divergence(noise, rate, order) * (order - 1)
+    assert found - 1e-11 * (order + exact) == pytest.approx(exact, rel=1e-12, abs=1e-13)
 
 
 kinds = st.one_of(

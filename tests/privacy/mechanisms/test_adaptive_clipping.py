@@ -90,6 +90,7 @@ def test_parts_that_count_for_more_get_more_of_the_whole():
         ({"weights": (1.0,)}, "weights"),
         ({"blocks": (1,) * 6, "norm": "l1"}, "at most 5"),
         ({"blocks": (1,) * 51}, "at most 50"),
+        ({"quantile": 0.0}, "clip_quantile"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(choices, named):

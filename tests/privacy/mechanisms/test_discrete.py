@@ -187,7 +187,7 @@ def test_zero_is_not_counted_twice():
     assert discrete_gaussian(0.5, 2, Scripted([[0] * count, places, [0] * count])).tolist() == [0, 0]
 
 
-@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf, 2.0**41, 0.01])
+@pytest.mark.parametrize("sigma", [0.0, -1.0, math.nan, math.inf, 2.0**41, 0.01, 0.099])
 def test_noise_that_cannot_be_drawn_exactly_is_refused(sigma):
     with pytest.raises(InvalidValue, match="sigma"):
         discrete_gaussian(sigma, 3, secret("no"))
