@@ -93,7 +93,7 @@ def test_a_liar_that_turns_honest_comes_back_on_trial_and_then_for_good():
         assert course[-1] == "active"
         assert {s[name].left for s, _ in history if s[name].status == "quarantined"} == {0}
         assert course.count("probation") == Quarantine().trial
-        # At most 4 (threshold - readmit) / drift rounds of scores below a quarter of the drift, as documented;
+        # At most 4 (threshold - readmit) / drift rounds of scores below a quarter of the drift;
         # a few of these scores are higher.
         assert course.index("probation") <= 8 + 14
 

@@ -231,6 +231,14 @@ def _with_noise(made: Translation, config: FSAConfig, federation: RowFederation)
     return replace(made, noise=needed, notes=(("dp_noise_multiplier", said),))
 
 
+def price_of_round(made: Translation, federation: RowFederation, rounds: int) -> float:
+    """Epsilon of one of `rounds` rounds by itself; those of several do not simply add up."""
+    assert isinstance(made.privacy, Privacy)
+    bound = made.task.bind(federation, Provenance(made.privacy, public=False))
+    mechanism = _solve(replace(made, task=bound), made.privacy, federation, rounds)
+    return accounting.epsilon(mechanism.release(1, list(federation)), made.privacy.delta)
+
+
 def _solve(made: Translation, privacy: Privacy, federation: RowFederation, rounds: int) -> "Mechanism":
     training = privacy if made.augment is None else made.augment.reserve(privacy)
     return training.solve(
