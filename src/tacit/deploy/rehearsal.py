@@ -143,16 +143,12 @@ def lay_out(experiment: Experiment, federation: "Federation", out: Path) -> tupl
 def fit_to_machine(experiment: Experiment, sites: int | None, told: Callable[[str], None]) -> Experiment:
     """The experiment, for as many sites as are to be started here."""
     privacy = experiment.privacy
-    if getattr(experiment.data, "distant", False):
+    if experiment.data.distant:
         raise Refused(
             f"[data] kind = {experiment.data.kind!r} is at the sites, and a rehearsal deals data out: "
             "rehearse with a file whose data are here, simulated for one"
         )
-    if (
-        not isinstance(privacy, Open)
-        and not privacy.rehearsal
-        and not getattr(experiment.data, "public", False)
-    ):
+    if not isinstance(privacy, Open) and not privacy.rehearsal and not experiment.data.public:
         raise Refused(
             "the records of a rehearsal are dealt out on this machine, and the noise of both runs has to be "
             "the same: declare it, --set privacy.rehearsal=true"

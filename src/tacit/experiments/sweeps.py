@@ -343,13 +343,13 @@ def _experiment_at(document: Table, changes: Changes, folder: Path) -> tuple[Exp
 
 def _require_public(experiment: Experiment, promise: Privacy | Open) -> None:
     """Refuse private records outside a rehearsal: a sweep sees every score, on one ledger per run."""
-    if getattr(experiment.data, "distant", False):
+    if experiment.data.distant:
         raise Refused(
             f"a sweep does not go with [data] {experiment.data.kind}, which is at the sites: sweep simulated "
             "data of the same kind"
         )
     somebodys = not isinstance(promise, Open) and not promise.rehearsal
-    if somebodys and not getattr(experiment.data, "public", False):
+    if somebodys and not experiment.data.public:
         raise Refused(
             "a sweep does not go with a promise about records that are somebody's: it looks at the scores of "
             "every run, and each would be charged on a ledger of its own. Rehearse it ([privacy] rehearsal = "

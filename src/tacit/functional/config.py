@@ -298,7 +298,7 @@ class FunctionalConfig(BoostingConfig):
         return self.components_y or self.width
 
     @cached_property
-    def blocks(self) -> Blocks:
+    def column_blocks(self) -> Blocks:
         """Column layout of the coordinates of all curves."""
         if self.records is None:
             raise InvalidValue("the curves are not known yet: settle the task with a federation first")

@@ -16,7 +16,7 @@ from tacit.errors import InvalidValue, Refused
 from tacit.experiments import experiment
 from tacit.learning.task import Updates
 from tacit.privacy.provenance import Provenance
-from tacit.sites.remote import RemoteRowFederation
+from tacit.sites.remote import RemoteRowFederation, blank_tables
 from tacit.sites.splits import Dirichlet, Iid, TimeNonIid
 from tacit.sites.table import from_arrays, from_frame
 from tacit.survival.data import simulate
@@ -246,7 +246,7 @@ def test_columns_that_separate_together_are_refused_by_name_as_well():
         name: from_arrays(x[rows], columns=["age", "b", "c", "d"], time=time[rows], event=event[rows])
         for name, rows in {"one": slice(0, 150), "two": slice(150, 300)}.items()
     }
-    with pytest.raises(InvalidValue, match="^columns b, c, d cannot be fitted"):
+    with pytest.raises(InvalidValue, match=r"^columns b, c, d cannot be fitted"):
         fit(Cox(), Federation(tables), rounds=60)
 
 
@@ -296,7 +296,7 @@ class Scattered(Engine):
 @pytest.mark.parametrize("targets", ["plain", "late and weighed"])
 def test_records_that_are_elsewhere_give_the_same_fit(targets):
     data = federation(targets)
-    afar = RemoteRowFederation(list(data), columns=data.store.columns, targets=tuple(data.store.targets))
+    afar = RemoteRowFederation(blank_tables(list(data), data.store.columns, tuple(data.store.targets)))
     run = fit(Cox(), afar, engine=Scattered(data), rounds=8)
     agree(run.model, cox(data))
     np.testing.assert_allclose(run.state, fit(Cox(), data, rounds=8).state, rtol=1e-12, atol=1e-12)

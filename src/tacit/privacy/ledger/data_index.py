@@ -314,7 +314,7 @@ def _explain_errors(root: Path) -> Generator[None]:
     try:
         yield
     except (OSError, *files.DAMAGED) as error:
-        why = getattr(error, "strerror", None) or error
+        why = (error.strerror if isinstance(error, OSError) else None) or error
         raise LedgerUnusable(
             f"the books of your data in {root} cannot be used: {why}; mend that, or choose another place "
             "(XDG_STATE_HOME)"

@@ -28,7 +28,7 @@ MOST_STEPS, MOST_HALVINGS = 50, 30
 SETTLED = 1e-9
 # The share of its information at 0 that no coefficient but an unbounded one takes from a column.
 GONE = 1e-10
-# The share of the largest curvature at 0 from which on that of a combination of columns is more than rounding.
+# The share of the largest curvature at 0 from which on that of a combination of columns is no rounding.
 CLEAR = 1e-5
 # Least share of a column's information that the other columns must leave.
 OWN = 1e-10
