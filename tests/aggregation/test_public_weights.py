@@ -196,7 +196,7 @@ def test_weights_by_record_counts_are_refused():
             return clip / sites
 
     promise = Privacy(unit="site", delta=1e-5, clip=2.0, noise_multiplier=3.0)
-    with pytest.raises(Refused, match="the number of records at a site is a secret"):
+    with pytest.raises(Refused, match="the number of records of a site is private"):
         promise.solve(Task(), NAMES, ByRecords(), 1)
 
 

@@ -50,8 +50,8 @@ def test_what_was_found_is_plain_data_and_sentences(done):
     text = done.summary(80)
     assert "epsilon 4 at delta 1e-05" in text
     assert "by family fit" in text
-    assert "would name" in text
-    assert "read off exactly" in text
+    assert "would identify" in text
+    assert "reconstructed exactly" in text
     assert "not tried" in text
     assert max(len(line) for line in text.splitlines()) <= 80
     assert HEADING in done._repr_html_()
@@ -65,7 +65,7 @@ def test_in_the_directory_of_a_run_it_is_a_part_of_its_report(read, done, tmp_pa
     assert isinstance(reporting.load_directory(tmp_path / "run"), Run)
     after = reporting.page([tmp_path / "run"])
     assert after.document["audit"]["run"] == done.found["run"]
-    assert "As far as attacks can tell" in words(after)
+    assert "As far as attacks can show" in words(after)
     assert [section.title for section in after.sections].count(HEADING) == 1
 
 
@@ -111,7 +111,7 @@ def test_why_a_training_on_private_records_failed_is_not_told(read, monkeypatch)
         audit_run(read)
     private, secret = replace(read, privacy=replace(read.privacy, rehearsal=False)), read.open_federation()
     secret.public = False
-    with pytest.raises(InvalidValue, match="why is not said") as caught:
+    with pytest.raises(InvalidValue, match="the reason is withheld") as caught:
         audit_run(private, federation=secret)
     assert "diverged" not in str(caught.value)
 

@@ -133,7 +133,9 @@ def test_the_result_is_plain_data_and_a_sentence():
     assert [each["name"] for each in told["settings"]] == ["open", "private", "private"]
     assert told["example"]["epsilon"] == 8.0
     assert told["example"]["true"] == list(found.true)
-    assert "all 5 columns of the record were read off exactly for 6 of 6 patients" in told["sentence"]
+    assert (
+        "all 5 columns of the record could be reconstructed exactly for 6 of 6 patients" in told["sentence"]
+    )
     assert "under epsilon 8 for none" in told["sentence"]
     assert "under epsilon 1 for none" in told["sentence"]
 
@@ -141,7 +143,7 @@ def test_the_result_is_plain_data_and_a_sentence():
 def test_private_records_are_not_shown():
     draws = np.random.default_rng(0)
     table = from_arrays(draws.normal(size=(20, 2)), columns=("a", "b"), time=np.ones(20), event=np.ones(20))
-    with pytest.raises(Refused, match="shows records as they are"):
+    with pytest.raises(Refused, match="shows real records"):
         demonstrate(experiment(), RowFederation({"oslo": table}))
 
 

@@ -54,10 +54,10 @@ def test_the_open_model_gives_episodes_away_and_the_private_one_does_not(short):
     assert 0.35 < kept["attacks"]["lira"]["auc"] < 0.65
     assert kept["attacks"]["lira"]["low"] <= kept["ceiling"]["named"] < 5
     assert kept["epsilon"] == pytest.approx(1, abs=1e-3)
-    assert bare["by"] == kept["by"] == "how well the critic foresees it"
+    assert bare["by"] == kept["by"] == "accuracy of the critic"
     told = json.loads(json.dumps(found.as_dict()))
     assert told["kind"] == "membership"
-    assert told["sentence"].startswith("Of 100 training episodes an attacker would name")
+    assert told["sentence"].startswith("Of 100 training episodes an attacker would identify")
 
 
 @pytest.mark.slow
@@ -125,7 +125,7 @@ def test_it_repeats_by_its_seed(short):
 def test_a_site_that_shares_its_actor_alone_is_attacked_by_it(short):
     given = experiment(task={**TASK, "share": "actor"})
     (bare,) = episodes(given, given.open_federation(), shadows=4).settings
-    assert bare["by"] == "how much likelier its better actions became"
+    assert bare["by"] == "increase in the probability of better actions"
 
 
 def test_worlds_that_are_promised_protection_are_not_attacked():

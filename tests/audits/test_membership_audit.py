@@ -71,7 +71,7 @@ def test_an_open_model_that_learnt_by_heart_names_its_patients_and_a_private_one
     # It has learnt something about others too: it is not the attack that fails on bad models alone.
     assert bare["score"][0] == "c_index"
     assert bare["score"][1] > 0.55
-    assert f"would name {best_hit_count(bare)} from the open model" in found.sentence
+    assert f"would identify {best_hit_count(bare)} from the open model" in found.sentence
 
 
 def test_what_is_found_is_plain_data_with_a_sentence_for_anybody():
@@ -86,14 +86,14 @@ def test_what_is_found_is_plain_data_with_a_sentence_for_anybody():
         assert set(each["attacks"]) == {"lira", "loss"}
         for told in each["attacks"].values():
             assert set(told) == {"auc", "found", "alarms", "named", "low", "high", "roc"}
-    assert found["sentence"].startswith("Of 100 people in the study an attacker would name ")
+    assert found["sentence"].startswith("Of 100 people in the study an attacker would identify ")
 
 
 def test_without_a_promise_only_the_open_model_is_attacked():
     asked = replace(experiment.read(EXAMPLE, QUICK), privacy=Open())
     found = membership(asked, asked.open_federation(), shadows=2)
     assert [each["name"] for each in found.settings] == ["open"]
-    assert found.sentence.endswith("nothing is promised, so a better attacker may name more.")
+    assert found.sentence.endswith("there is no promise, so a better attacker may identify more.")
 
 
 def test_a_seed_repeats_and_another_one_does_not():
@@ -140,12 +140,12 @@ def test_the_sentence_takes_the_better_attack_and_says_what_a_rehearsal_is_worth
     bare["attacks"] = {"lira": {"named": 3, "low": 1}, "loss": {"named": 22, "low": 15}}
     kept["attacks"] = {"lira": {"named": 1, "low": 0}, "loss": {"named": 0, "low": 0}}
     assert sentence([bare, kept]) == (
-        "Of 100 people in the study an attacker would name 22 from the open model, and 1 from the private "
-        "one, at one false alarm in 100 others, where guessing names 1; proven: no attacker, however good, "
-        "names more than 2."
+        "Of 100 people in the study an attacker would identify 22 from the open model, and 1 from the "
+        "private one, at one false alarm in 100 others, where guessing identifies 1; proven: no attacker can "
+        "identify more than 2."
     )
     again = {**kept, "ceiling": toy([gaussian(rehearsal=True)])["ceiling"]}
-    assert "; proven, if it were no rehearsal: " in sentence([bare, again], "episodes")
+    assert "; proven for the same run with secret noise: " in sentence([bare, again], "episodes")
     assert sentence([bare, again], "episodes").startswith("Of 100 episodes ")
 
 
@@ -153,10 +153,10 @@ def test_an_attack_that_is_better_than_is_possible_is_called_so():
     bare, kept = toy(name="open"), toy([gaussian()])
     kept["attacks"] = {"lira": {"named": 9, "low": 3}, "loss": {"named": 0, "low": 0}}
     told = sentence([bare, kept])
-    assert told.endswith("no attacker was to name more than 2: the promise is broken, or it was chance.")
+    assert told.endswith("no attacker should identify more than 2: the promise is broken, or it was chance.")
     # As long as its interval reaches below the ceiling, nothing is said.
     kept["attacks"]["lira"]["low"] = 2
-    assert sentence([bare, kept]).endswith("; proven: no attacker, however good, names more than 2.")
+    assert sentence([bare, kept]).endswith("; proven: no attacker can identify more than 2.")
 
 
 def test_records_that_are_promised_protection_are_not_looked_at():
@@ -175,7 +175,7 @@ def test_records_that_are_promised_protection_are_not_looked_at():
     ("changes", "error", "words"),
     [
         (["task.kind='cox-ph'"], Refused, "cox-ph has no loss of a single record"),
-        (["clusters.count=2"], Refused, "an attack is on one"),
+        (["clusters.count=2"], Refused, "an attack needs one"),
         (["sites.count=9"], InvalidValue, "it must hold at least 16; take fewer sites"),
     ],
 )

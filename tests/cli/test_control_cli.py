@@ -289,7 +289,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_bits(file, changes):
     code, _, err = tacit("show", "killed")
     assert code == 2
     assert "is not over" in err
-    assert "is there already" in tacit("run", file, *with_set(*changes), "--out", "killed")[2]
+    assert "exists already" in tacit("run", file, *with_set(*changes), "--out", "killed")[2]
     other = tacit("run", file, *with_set(*changes, "task.lr=0.1"), "--out", "killed", "--resume")
     assert other[0] == 2
     assert "(lr = 0.0003 there, lr = 0.1 now)" in other[2]
@@ -380,7 +380,7 @@ REFUSED = [
     ("carts", 'attack={kinds=["sign-flip"],liars=1}', "[attack] does not go with ppo"),
     ("carts", 'study={regimes=["along"]}', "[study] regimes = 'along' is not allowed"),
     ("carts", 'study={regimes=["private"]}', "[privacy] is missing"),
-    ("private", 'privacy.unit="record"', 'unit = "record" does not go with ppo: a world has no records'),
+    ("private", 'privacy.unit="record"', "an environment has no records"),
     ("private", "privacy.clip_quantile=1", "[privacy] clip_quantile = 1.0 is not allowed: it must be"),
     ("private", "privacy.clip=inf", "[privacy] clip = inf is not allowed"),
     ("private", "privacy.epsilon=nan", "[privacy] epsilon = nan is not allowed"),

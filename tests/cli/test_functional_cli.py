@@ -239,7 +239,7 @@ def test_two_parties_cannot_multiply_in_secret(folder: Path):
     for verb in ("plan", "run"):
         code, _, err = tacit(verb, "trial.toml", *changes)
         assert code == 2
-        assert "2 parties cannot multiply in secret: from 3 to 100 can" in err
+        assert "2 parties cannot use secure products: from 3 to 100 can" in err
 
 
 def test_tuning_a_fit_of_one_round_is_refused(folder: Path):

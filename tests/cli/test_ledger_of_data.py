@@ -113,15 +113,15 @@ def test_a_total_that_no_lifetime_binds_says_so_wherever_it_is_stated(folder):
     for text in told:
         plain = " ".join(text.split())
         assert "fixed in advance" in plain
-        assert "may raise delta (set one: tacit ledger FILE --lifetime E)" in plain
+        assert "delta may be larger (set one: tacit ledger FILE --lifetime E)" in plain
     # The way out works, and from then on the total is stated as what a budget binds.
     assert tacit(folder, "ledger", "patients.csv", "--lifetime", "4").returncode == 0
     shown = tacit(folder, "ledger", "patients.csv").stdout
-    assert "may raise delta" not in shown
+    assert "delta may be larger" not in shown
     assert "budget of everybody" in shown
     third = " ".join(tacit(folder, "run", "trial.toml", "--out", "three").stdout.split())
     assert "the 3 runs on these data cost any one record epsilon" in third
-    assert "may raise delta" not in third
+    assert "delta may be larger" not in third
 
 
 def test_the_book_prices_a_site_level_run_for_single_records(folder):
@@ -213,8 +213,8 @@ def test_the_officer_reads_the_total_first(folder):
     text = (folder / "dpia.md").read_text()
     assert "The 2 runs on these data cost any one record as much as" in text.partition("## 1.")[0]
     assert ", as a lifetime budget fixed in advance" in text
-    assert text.index("Epsilon, all runs") < text.index("Whatever others see")
-    assert "nobody adds them up" not in text
+    assert text.index("Epsilon, all runs") < text.index("Every result is")
+    assert "this page does not add them up" not in text
     tacit(folder, "report", "two", "-o", "report.md")
     assert "All runs: the 2 runs on these data" in (folder / "report.md").read_text()
     assert "the 2 runs on these data" in tacit(folder, "show", "two").stdout

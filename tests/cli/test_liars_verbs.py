@@ -112,7 +112,7 @@ def tacit(folder: Path, *words: object) -> "subprocess.CompletedProcess[str]":
 
 def warnings_of(plan: str) -> list[str]:
     found = re.findall(r"(?m)^warning +(.+)$", plan)
-    usual = ("the run is open", "a rehearsal repeats", "epsilon 800 promises little")
+    usual = ("the run is open", "a rehearsal repeats", "epsilon 800 is a weak promise")
     return [line for line in found if not line.startswith(usual)]
 
 
@@ -156,7 +156,7 @@ def test_a_bad_rule_is_refused_by_its_table_and_key(table, said, tmp_path):
         ("[quarantine]\nmode = 'obsrve'", 'did you mean "observe"'),
         ("[quarantine]\nreadmit = 9.0", "at most half of threshold"),
         ("[quarantine]\nf = 0", "f = 0 is not allowed"),
-        ("[clusters]\ncount = 1", "one model needs no clusters"),
+        ("[clusters]\ncount = 1", "a single model needs no clusters"),
         ("[clusters]\ncount = 2\nby = 'los'", 'did you mean "loss"'),
         (PROMISE.format("secure") + "colluders = 0", "colluders = 0 is not allowed"),
     ],
@@ -198,7 +198,7 @@ def test_what_cannot_be_kept_is_refused_by_the_plan_with_a_way_out(noise, table,
         (rule('kind = "bulyan"\nf = 2'), "bulyan needs at least 11"),
         (rule('kind = "mixing"\nthen = { kind = "krum", f = 4 }'), "krum needs at least 11"),
         (rule(BUCKETS.replace("f = 1", "f = 2")), "f * size = 6 must be below 4.5"),
-        (PROMISE.format("secure") + "colluders = 7", "At most 4 can be borne"),
+        (PROMISE.format("secure") + "colluders = 7", "At most 4 can be tolerated"),
         ("[clusters]\ncount = 10", "at most 9, the number of sites"),
         ("[clusters]\ncount = 2\n[quarantine]", "Leave one of them out"),
     ],
@@ -214,11 +214,15 @@ def test_too_few_sites_are_refused_by_the_plan(text, said, tmp_path):
     [
         (9, rule('kind = "robust"'), []),
         (9, rule('kind = "covariance-filter"\nf = 3'), ["f = 3 of 9 sites is a third or more"]),
-        (3, rule('kind = "median"'), ["with 3 sites nobody can outvote a bad one"]),
-        (4, rule('kind = "krum"'), ["krum as it is set stands no liar among 4 sites"]),
-        (9, rule(BUCKETS.replace(", f = 1", "")), ["bucketing as it is set stands no liar among 9 sites"]),
+        (3, rule('kind = "median"'), ["with 3 sites no rule can outvote a bad one"]),
+        (4, rule('kind = "krum"'), ["krum with these options tolerates no dishonest site among 4 sites"]),
+        (
+            9,
+            rule(BUCKETS.replace(", f = 1", "")),
+            ["bucketing with these options tolerates no dishonest site among 9 sites"],
+        ),
         (9, rule('kind = "median"') + PROMISE.format("site"), ["median loses more to noise"]),
-        (9, PROMISE.format("secure"), ["limited only by the clip that it chooses to obey"]),
+        (9, PROMISE.format("secure"), ["nothing but its own clipping limits a dishonest site"]),
         (
             9,
             rule(BUCKETS) + PROMISE.format("secure"),
@@ -252,9 +256,9 @@ def test_a_plan_warns_of_what_its_author_may_want_to_reconsider(count, text, sai
 def test_where_data_decide_the_sites_a_plan_says_how_many_are_needed(text, fewest, tmp_path):
     code, out, err = in_process("plan", written(tmp_path, BY_COLUMN + text))
     assert code == 0, err
-    needed = re.search(r"the data decide how many sites there are: (\d+) are needed at least", out)
+    needed = re.search(r"the data decide the number of sites: (\d+) are needed at least", out)
     assert (None if needed is None else int(needed[1])) == fewest
-    assert "nobody can outvote" not in out
+    assert "no rule can outvote" not in out
 
 
 def test_where_data_decide_the_sites_a_run_is_refused_if_they_are_too_few_and_runs_if_not(tmp_path):
@@ -348,7 +352,7 @@ def test_a_run_with_secret_sums_warns_on_the_standard_error_and_remembers_it(fol
     assert saved == f"saved {folder / 'secret'}"
     out = " ".join(out.split())
     assert f"note {warning.removeprefix('warning: ')}" in out
-    assert "all but 1 site, not to work together with the server, which sees sums alone" in out
+    assert "all sites but 1, not to collude with the server, which sees only sums" in out
     kept = (folder / "secret" / "experiment.toml").read_text()
     assert '[aggregation.then]\nkind = "median"\nf = 1\n' in kept
 
@@ -415,7 +419,7 @@ def test_a_rule_that_an_attack_breaks_is_called_broken_and_the_others_go_on(fold
     assert tried.worst("without")["median"] is not None
     assert re.search(r"(?m)^none +0\.\d{3} +0\.\d{3}$", tried.summary())
     assert re.search(r"(?m)^worst +broken +0\.\d{3}$", tried.summary())
-    assert "\nas in the file, scaling: the run broke: training diverged in round 1" in tried.summary()
+    assert "\nas in the file, scaling: the run failed: training diverged in round 1" in tried.summary()
 
 
 def test_the_plan_of_trials_is_that_of_the_experiment_and_says_how_many_runs(folder):
@@ -428,7 +432,7 @@ def test_the_plan_of_trials_is_that_of_the_experiment_and_says_how_many_runs(fol
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("attack.liars=9", "fewer than the 9 sites: somebody has to be honest"),
+        ("attack.liars=9", "fewer than the 9 sites: at least one must be honest"),
         ("attack.liars=0", "liars = 0 is not allowed"),
         ("attack.kinds=alie", "a list of kinds"),
         ("attack.against=['bulian']", 'did you mean "bulyan"'),

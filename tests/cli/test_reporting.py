@@ -58,7 +58,7 @@ def test_a_run_on_disk_has_the_report_of_the_run_itself(folder):
     page = reporting.page([folder / "one"])
     assert page.document == experiment.load(folder / "one").document()
     assert sections(page) == [
-        "The promise", "What left the sites", "Result", "Rounds", "Sites", "Robustness", "The model",
+        "The promise", "Data that left the sites", "Result", "Rounds", "Sites", "Robustness", "The model",
         "Was the promise kept?", "Ledger", "Reproduce",
     ]  # fmt: skip
 
@@ -75,7 +75,7 @@ def test_several_runs_are_compared(folder):
     page = reporting.page([folder / "one", folder / "two"])
     assert page.document["kind"] == "comparison"
     assert [run["run"] for run in page.document["runs"]] == [str(folder / "one"), str(folder / "two")]
-    with pytest.raises(InvalidValue, match="each may be named once"):
+    with pytest.raises(InvalidValue, match="name each run once"):
         reporting.page([folder / "one", folder / "one"])
 
 
@@ -125,7 +125,7 @@ def test_all_three_kinds_of_file_tell_the_same_price(folder, tmp_path, ending):
 
 def test_a_run_that_was_not_kept_has_a_report_where_one_says(folder, tmp_path):
     run = experiment.read(folder / "tiny.toml").run(None)
-    with pytest.raises(InvalidValue, match="say where to write"):
+    with pytest.raises(InvalidValue, match="give the file of its report"):
         run.report()
     assert run.report(tmp_path / "report.html").stat().st_size < 600_000
     assert run.document()["ledger"]["epsilon"] == pytest.approx(run.privacy.epsilon)

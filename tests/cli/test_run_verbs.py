@@ -136,7 +136,7 @@ def test_an_interrupted_run_exits_with_130_and_says_how_to_go_on(folder, interru
     code, out, err = interrupted
     assert (code, out) == (130, "")
     assert "Traceback" not in err
-    place = re.search(r"^tacit: interrupted; go on with: tacit run (\S+) --resume$", err, re.MULTILINE)
+    place = re.search(r"^tacit: interrupted; resume with: tacit run (\S+) --resume$", err, re.MULTILINE)
     assert place is not None
     told = (folder / place[1] / "rounds.jsonl").read_text().splitlines()
     assert 3 <= len(told) < ROUNDS
@@ -305,7 +305,7 @@ def test_a_run_whose_ledger_is_gone_or_anothers_is_shown_and_ends_with_4(folder,
         ledger.allow(epsilon=3.0, delta=1e-4)
     answer = told(folder, "report", "robbed", "--json")
     assert answer.returncode == 4
-    assert "not the one that this run was charged on" in answer.stderr
+    assert "not the ledger of this run" in answer.stderr
     assert json.loads(answer.stdout) == {"report": "robbed/report.html"}
 
 

@@ -344,7 +344,7 @@ def test_a_machine_without_memory_is_no_bug_of_ours(monkeypatch: pytest.MonkeyPa
         raise MemoryError
 
     monkeypatch.setattr(plan, "plan_file", exhausted)
-    assert "has not enough memory" in refused("plan", "s.toml")
+    assert "does not have enough memory" in refused("plan", "s.toml")
 
 
 def test_what_real_federations_have_is_not_too_large(folder: Path):

@@ -102,7 +102,7 @@ def test_people_see_how_far_noisy_losses_are_above_the_least_and_how_noisy_they_
     code, out, _ = tacit("tune", "private.toml", "-q", "--set", 'tune.task.activation=["relu"]')
     assert code == 0
     assert out.splitlines()[0].endswith("loss above")
-    assert "the least loss of records kept apart; its noise has standard deviation" in out
+    assert "the smallest loss on reserved records; its noise has standard deviation" in out
     assert "0.0000" in out.splitlines()[3]
 
 
@@ -120,7 +120,7 @@ def test_other_verbs_say_that_the_file_is_for_tuning(folder: Path, verb: str):
         (["missing.toml"], "missing.toml cannot be read"),
         (["open.toml", "--set", "tune.task.lr=[]"], "[tune] task.lr = [] is not allowed"),
         (["open.toml", "--set", "tune.privacy.epsilon=[1,2]"], "the promise is made once"),
-        (["open.toml", "--set", "tune.epsilon=1"], "this one promises nothing"),
+        (["open.toml", "--set", "tune.epsilon=1"], "this run makes no promise"),
         (["private.toml", "--set", "privacy.unit=site"], "Choose by public records"),
         (["private.toml", "--set", "tune.task.lr=[-1]"], "candidate 1 (task.lr = -1"),
         (["plain.toml"], "[tune] varies nothing"),
@@ -153,5 +153,5 @@ def test_a_tuning_that_is_over_is_only_shown_again(folder: Path):
     first = tacit("tune", "private.toml", "--out", "tuned", "-q")
     code, _, err = tacit("tune", "private.toml", "--out", "tuned")
     assert code == 2
-    assert "is there already" in err
+    assert "exists already" in err
     assert tacit("tune", "tuned", "--resume", "-q") == first

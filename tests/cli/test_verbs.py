@@ -64,7 +64,7 @@ def test_the_calculator_prints_a_table_for_people():
     code, out, _ = tacit("privacy", "--epsilon", "1", "--steps", "100")
     assert code == 0
     assert "37.3063 times the clip bound" in out
-    assert "what we claim" in out
+    assert "claimed by Tacit" in out
     assert "advanced composition" in out
 
 
@@ -159,7 +159,7 @@ def test_a_sound_ledger_verifies(ledger: Path):
     planned = accounting.epsilon([Release(scale=9.0, sensitivity=1.0, count=5)], 1e-5)
     assert found["epsilon_as_planned"] == pytest.approx(planned)
     assert planned < found["epsilon_as_lifetime"] == found["epsilon"] < 1.12 * planned
-    assert "every hash fits" in tacit("ledger", str(ledger), "--verify")[1]
+    assert "every hash matches" in tacit("ledger", str(ledger), "--verify")[1]
 
 
 def test_a_changed_ledger_exits_with_4(ledger: Path):

@@ -8,7 +8,7 @@ import pytest
 from patients_and_books import patients
 from tacit import Open, Privacy
 from tacit.compat.functional_regressor import FunctionalRegressor
-from tacit.compat.scikit_survival import Estimator, structured
+from tacit.compat.scikit_survival import Estimator, as_structured
 from tacit.compat.scores import UnprotectedScore
 from tacit.survival import PoissonPH
 
@@ -21,7 +21,7 @@ PROMISE = Privacy(unit="record", epsilon=0.5, delta=1e-5, clip=1.0)
 
 def test_a_search_of_n_fits_charges_n_times():
     frame = patients(90)
-    features, outcome = frame[["age", "dose"]], structured(frame["time"], frame["event"])
+    features, outcome = frame[["age", "dose"]], as_structured(frame["time"], frame["event"])
     made = Estimator(PoissonPH(horizon=4.0, steps=1), privacy=PROMISE, rounds=1)
     with pytest.warns(UnprotectedScore):
         search = selection.GridSearchCV(made, {"task__lr": [0.01, 0.02]}, cv=3).fit(features, outcome)
@@ -34,7 +34,7 @@ def test_a_search_of_n_fits_charges_n_times():
 def test_a_search_over_a_pipeline_is_about_the_same_people():
     """A scaler changes every feature of every fold, and not who they are."""
     frame = patients(90)
-    features, outcome = frame[["age", "dose"]], structured(frame["time"], frame["event"])
+    features, outcome = frame[["age", "dose"]], as_structured(frame["time"], frame["event"])
     made = pipeline.make_pipeline(
         preprocessing.StandardScaler(), Estimator(PoissonPH(horizon=4.0, steps=1), privacy=PROMISE, rounds=1)
     )
@@ -46,7 +46,7 @@ def test_a_search_over_a_pipeline_is_about_the_same_people():
 
 def test_a_score_of_private_records_is_warned_about_once_and_that_of_a_rehearsal_is_not(recwarn):
     frame = patients()
-    features, outcome = frame[["age", "dose"]], structured(frame["time"], frame["event"])
+    features, outcome = frame[["age", "dose"]], as_structured(frame["time"], frame["event"])
     made = Estimator(PoissonPH(horizon=4.0, steps=1), privacy=PROMISE, rounds=1).fit(features, outcome)
     with pytest.warns(UnprotectedScore, match="without protection: no epsilon covers it"):
         first = made.score(features, outcome)

@@ -78,7 +78,7 @@ def test_the_statement_says_what_was_bare_and_that_it_was_a_rehearsal(clients: D
     statement = runner.get_privacy_info()["statement"]
     assert statement.startswith("REHEARSAL: the noise repeats with the seed")
     assert "the C-index and IBS of the training records after every round" in statement
-    assert "how many records all sites hold: 320" in statement
+    assert "the number of records of all sites: 320" in statement
 
 
 def test_whole_sites_are_protected_if_that_is_asked_for(clients: DataSet):

@@ -15,7 +15,7 @@ from sksurv.metrics import (
 from sksurv.util import Surv
 
 from tacit import Privacy
-from tacit.compat.scikit_survival import Estimator, outcomes, structured
+from tacit.compat.scikit_survival import Estimator, as_structured, outcomes
 from tacit.errors import InvalidValue
 from tacit.survival import CoxPH, LogisticHazard
 from tacit.survival.data import simulate
@@ -34,11 +34,11 @@ def estimator(**options: object) -> Estimator:
 def test_targets_are_read_in_every_form_that_the_field_knows():
     time, event = FRAME["time"].to_numpy(), FRAME["event"].to_numpy()
     named = np.rec.fromarrays([time, event > 0], names=["months", "died"])
-    for given in (Y, (time, event), FRAME[["event", "time"]], structured(time, event), named):
+    for given in (Y, (time, event), FRAME[["event", "time"]], as_structured(time, event), named):
         found = outcomes(given)
         np.testing.assert_array_equal(found[0], time)
         np.testing.assert_array_equal(found[1], event)
-    assert (structured(time, event) == Y).all()
+    assert (as_structured(time, event) == Y).all()
 
 
 @pytest.mark.parametrize("given", [FRAME["time"], np.ones((3, 2)), pd.DataFrame({"time": [1.0]})])

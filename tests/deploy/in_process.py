@@ -30,7 +30,7 @@ class Neighbours:
         for name, content in sent.items():
             self.asked.append(name)
             if name not in self.guards:
-                found[name] = NoReply("absent", "no node that leads to it is connected")
+                found[name] = NoReply("absent", "no node of this site is connected")
                 continue
             answer = self.guards[name].answer(content)
             found[name] = answer if self.spoil is None else self.spoil(name, content, answer)

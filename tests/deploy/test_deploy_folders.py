@@ -140,7 +140,7 @@ def test_the_experiment_is_written_as_it_was_given(made: DeployedFolders) -> Non
 def test_nothing_is_overwritten(here: DeployedFolders) -> None:
     out = here.authority.parent
     before = {file: file.read_bytes() for file in files(here)}
-    with pytest.raises(Refused, match="is there already"):
+    with pytest.raises(Refused, match="exists already"):
         write(EXPERIMENT, SITES, out, host=HOST, port=8443)
     assert {file: file.read_bytes() for file in files(here)} == before
 

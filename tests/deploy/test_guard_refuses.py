@@ -127,7 +127,7 @@ def test_tasks_that_are_not_listed_and_too_few_records_are_refused(tmp_path: Pat
     with pytest.raises(Refused, match="logistic-hazard is not allowed at this site"):
         town.run(tmp_path / "a" / "run")
     town = strict_town(tmp_path / "b", SiteLimits(epsilon=4.0, fewest=10_000))
-    with pytest.raises(Refused, match="its own log says why"):
+    with pytest.raises(Refused, match="the log of the site gives the reason"):
         town.run(tmp_path / "b" / "run")
     assert any("must hold 10000 records at least" in line for line in town.heard["site-1"])
     assert not any("10000" in line for line in town.said)
@@ -166,7 +166,7 @@ def test_code_is_never_loaded_whatever_table_names_it(tmp_path: Path):
         )
         answer = read(guard.answer(sign_message(letter, identity(town.coordinator))))
         assert answer.about == "refused"
-        assert "would have to be loaded" in answer.content["why"]
+        assert "would have to be imported" in answer.content["why"]
 
 
 def read(sent: bytes) -> SignedMessage:
@@ -233,11 +233,11 @@ def test_a_round_is_answered_once_and_the_same_question_gets_the_same_answer(tmp
 BAD = {
     "a round that is not planned": ({"path": [99, "x"]}, "no part of an experiment of 2 rounds"),
     "a round without a number": ({"path": ["x"]}, "no part of an experiment"),
-    "a change of the task": ({"found": {"lr": 9.0, "sample": 1.0}}, "cannot be found out"),
-    "a choice among models": ({"asking": "choosing"}, "nobody chooses"),
+    "a change of the task": ({"found": {"lr": 9.0, "sample": 1.0}}, "is not an answer that a request"),
+    "a choice among models": ({"asking": "choosing"}, "no site chooses"),
     "a question that is not there": ({"asking": "closing", "path": ["closing"]}, "there is no closing"),
     "a word that nobody knows": ({"asking": "everything"}, "cannot be read"),
-    "a size that is none": ({"typical": -3.0}, "no number above 0"),
+    "a size that is none": ({"typical": -3.0}, "must be above 0"),
     "a key too long": ({"path": [1, *["x"] * 9]}, "too long"),
 }  # fmt: skip
 
@@ -257,7 +257,7 @@ def test_updates_that_are_to_be_added_up_in_secret_do_not_leave_by_themselves(tm
     town = strict_town(tmp_path, SiteLimits(epsilon=50.0, lifetime=200.0), [*changes, "privacy.epsilon=40"])
     assert agreeing(town).about == "agree"
     content, numbers = work(town)
-    assert "none leaves by itself" in asked(town, content, numbers).content["why"]
+    assert "no single update leaves the site" in asked(town, content, numbers).content["why"]
 
 
 def test_an_experiment_that_was_not_agreed_to_is_not_worked_on(tmp_path: Path):
@@ -311,16 +311,16 @@ def test_what_a_task_does_not_protect_is_not_let_in(tmp_path: Path):
         document["privacy"]["rehearsal"] = False
 
     town, _, _ = handed(functional, changes, tmp_path / "town", STRICT, edit)
-    with pytest.raises(Refused, match="would get as it is, would leave the sites unprotected"):
+    with pytest.raises(Refused, match="would receive without noise, would leave the sites unprotected"):
         town.run(tmp_path / "run")
-    assert "would get as it is" in agreeing(town, "party-1").content["why"]
+    assert "would receive without noise" in agreeing(town, "party-1").content["why"]
 
 
 def test_the_sites_own_size_never_stands_in_for_one_that_is_not_said(tmp_path: Path):
     town = strict_town(tmp_path)
     assert agreeing(town).about == "agree"
     content, numbers = work(town, typical=None)
-    assert "its own is a secret" in asked(town, content, numbers).content["why"]
+    assert "the number of this site is a secret" in asked(town, content, numbers).content["why"]
 
 
 def test_records_are_read_by_the_rules_that_were_accepted_and_by_no_others(tmp_path: Path):
@@ -347,7 +347,7 @@ def test_after_records_that_cannot_be_used_nothing_is_tried_until_somebody_has_l
     whole.assign(time=-1.0).to_parquet(file)
     assert "cannot be used" in agreeing(town).content["why"]
     whole.to_parquet(file)
-    assert "has to look at that first" in agreeing(town).content["why"]
+    assert "must solve that first" in agreeing(town).content["why"]
     accept(town.sites["site-1"], town.coordinator / "experiment.toml")
     town.restart("site-1")
     assert agreeing(town).about == "agree"
@@ -414,7 +414,7 @@ def test_sites_that_were_told_different_experiments_are_not_added_up(tmp_path: P
     run = town.run(tmp_path / "run")
     # It has refused the others' sum: they go on without it, and it has added nothing.
     assert {fault.site for fault in run.record.rounds[0].faults} == {"site-1"}
-    assert any("the server says run" in line for line in town.heard["site-1"])
+    assert any("the terms of the server have run" in line for line in town.heard["site-1"])
 
 
 def test_sums_in_secret_must_stand_as_many_colluders_as_the_site_asks_for(tmp_path: Path):

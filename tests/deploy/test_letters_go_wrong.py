@@ -143,7 +143,7 @@ def test_a_round_whose_answers_were_lost_is_asked_again_and_gives_the_same(tmp_p
 def test_when_nobody_answers_the_run_stops_and_can_be_resumed(tmp_path: Path):
     town, chosen, federation = handed(SURVIVAL, SMALL, tmp_path / "town")
     kept = dict(town.neighbours.guards)
-    with pytest.raises(SitesUnreachable, match="no site has answered"):
+    with pytest.raises(SitesUnreachable, match="no site answered"):
         town.run(tmp_path / "run", shown=lambda entry: town.neighbours.guards.clear())
     town.neighbours.guards.update(kept)
     run = town.run(tmp_path / "run", resume=True)
@@ -173,7 +173,7 @@ def test_a_vertical_run_refuses_to_go_on_without_a_party(noise: str, tmp_path: P
         if name == "party-2" and b"experiment" not in asked
         else answer
     )
-    told = "nothing has come from party-2" if noise == "site" else "everybody has to stay"
+    told = "no answer from party-2" if noise == "site" else "every party must stay"
     with pytest.raises((Refused, SecureAggregationFailed), match=told):
         town.run(tmp_path / "b")
     # Nobody's columns have left masked: once the party is back, the same run goes on at no new price.

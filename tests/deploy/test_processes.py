@@ -166,7 +166,7 @@ def test_a_request_to_terminate_leaves_nothing_behind(federation: Federation) ->
 
 def test_a_program_that_ends_by_itself_is_named_with_its_last_words(federation: Federation) -> None:
     federation.programs["superlink"] = "import sys; print('the disk is full', flush=True); sys.exit(3)"
-    words = r"superlink has ended \(exit status 3\); its last words: the disk is full"
+    words = r"superlink has ended \(exit status 3\); its last output: the disk is full"
     with pytest.raises(NotRunning, match=words), federation.running():
         pytest.fail("it is not up")
 

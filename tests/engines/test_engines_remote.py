@@ -181,7 +181,7 @@ def test_a_site_that_refuses_ends_it_with_its_own_reason_and_nobody_pays(budget:
 
 def test_a_run_begins_with_everybody_and_goes_on_with_as_many_as_it_needs():
     remote, _, told = coordinator(oslo=says(), bergen=says())
-    with pytest.raises(SitesUnreachable, match=r"not everybody is there after 3 seconds: tromso"):
+    with pytest.raises(SitesUnreachable, match=r"some sites are missing after 3 seconds: tromso"):
         remote.agree("the experiment", NAMES)
     with pytest.raises(SitesUnreachable, match="tromso"):
         remote.agree("the experiment", NAMES, fewest=3)

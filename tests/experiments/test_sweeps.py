@@ -233,9 +233,9 @@ def test_a_run_that_fails_stops_no_other_and_is_tried_again(place, tmp_path, mon
 
 
 def test_another_sweep_in_the_same_place_is_refused(done, place):
-    with pytest.raises(RunUnusable, match="it was begun with another experiment"):
+    with pytest.raises(RunUnusable, match="it belongs to another experiment"):
         read(place, "privacy.epsilon=2,20").run(place / "run")
-    with pytest.raises(RunUnusable, match="it was begun with another experiment"):
+    with pytest.raises(RunUnusable, match="it belongs to another experiment"):
         read(place, EPSILONS, seeds=3).run(place / "run")
 
 
@@ -398,7 +398,7 @@ def test_a_sweep_of_which_nothing_is_known_still_says_so(tmp_path):
     assert "No run has a score." in none.summary()
     assert "6 of 6 runs are still to be made." in none.summary()
     assert none.figure() is None
-    assert none.page().lead == "Nothing can be drawn of small yet."
+    assert none.page().lead == "There are no results to plot for small yet."
     assert none.table().empty
 
 
@@ -407,7 +407,7 @@ def test_a_price_that_is_not_proven_is_never_shown_as_one(tmp_path):
     loose = supposed(sweep, {str(cell): 0.5 for cell in sweep.cells}, spent=None)
     assert loose.figure() is None
     assert "not proven" in loose.summary()
-    assert any("Nothing is proven" in alert["words"] for alert in loose.alerts())
+    assert any("is not proven" in alert["words"] for alert in loose.alerts())
 
 
 def test_the_dearest_run_is_what_a_value_costs(tmp_path):

@@ -79,7 +79,7 @@ class Watched:
         return next(entry for entry in self.rounds if entry.number == number)
 
     def run(self, seconds: float = LONG) -> Run:
-        """What came of it, or why it failed."""
+        """Results of it, or why it failed."""
         patiently(lambda: not self._thread.is_alive(), seconds, what="the end of the run")
         if self._error is not None:
             raise self._error

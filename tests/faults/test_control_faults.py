@@ -142,8 +142,8 @@ def assert_same(run, whole) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (shows(np.nan), "showed something that is not finite at step 5 of an episode"),
-        (shows(np.inf), "showed something that is not finite at step 5 of an episode"),
+        (shows(np.nan), "returned an observation that is not finite at step 5 of an episode"),
+        (shows(np.inf), "returned an observation that is not finite at step 5 of an episode"),
         (brings(float("nan")), "gave a reward that is not finite at step 5 of a rollout"),
         (brings(float("-inf")), "gave a reward that is not finite at step 5 of a rollout"),
     ],
@@ -263,7 +263,7 @@ def test_other_worlds_after_a_break_are_not_played_in_under_the_old_price(tmp_pa
     monkeypatch.setattr(Carts, "fault", shows(np.nan))
     with pytest.raises(InvalidValue, match="site bergen"):
         Trial(tmp_path / "run", broken()).go()
-    with pytest.raises(RunUnusable, match="the data have changed since it was begun"):
+    with pytest.raises(RunUnusable, match="the data have changed since it started"):
         Trial(tmp_path / "run", federation()).go()
 
 

@@ -103,7 +103,7 @@ def test_row_17_a_run_without_budget_asks_no_site(tmp_path, let_out):
     price = paid(out)
     run = go(out)
     assert len(let_out) == 1
-    assert run.record.stopped == "the budget bears no further round"
+    assert run.record.stopped == "the budget covers no further round"
     assert len(run.record.rounds) == 1
     new = {row: times for row, times in paid(out).items() if times != price[row]}
     # What was not taken is owed all the same: when to stop was decided by looking.

@@ -210,7 +210,7 @@ def test_row_09_a_second_trainer_on_one_run_is_refused(made):
         try:
             begin()
             os.kill(process, signal.SIGSTOP)
-            with pytest.raises(RunUnusable, match="is at work in another process: wait for it, or stop it"):
+            with pytest.raises(RunUnusable, match="is running in another process: wait for it, or stop it"):
                 trial.go()
         finally:
             os.kill(process, signal.SIGKILL)

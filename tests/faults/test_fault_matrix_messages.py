@@ -240,7 +240,7 @@ def test_row_43_a_server_that_asks_for_both_shares_or_twice_or_names_two_sets_ge
     twice = Play()
     agreements = twice.until("reveal")["oslo"]
     twice.members["oslo"].reveal(agreements)
-    with refuses("it was asked to reveal and has answered all there is to ask"):
+    with refuses("it was asked to reveal and has answered every stage"):
         twice.members["oslo"].reveal(agreements)
     # One set for oslo, another for everybody else: neither has enough signatures.
     apart = Play()

@@ -143,7 +143,7 @@ def test_other_curves_after_a_kill_are_not_released_under_the_old_price(tmp_path
     values = MADE.predictors["x2"].values.copy()
     values[7] += 1
     other = federation(x2=replace(MADE.predictors["x2"], values=values))
-    with pytest.raises(RunUnusable, match="the data have changed since it was begun"):
+    with pytest.raises(RunUnusable, match="the data have changed since it started"):
         Fit(trial.out, way, other).go()
     assert trial.paid() == PAID[way]
 
@@ -252,7 +252,7 @@ def test_a_study_that_is_interrupted_goes_on_to_the_same_table(tmp_path):
         out, err = process.communicate(timeout=600)
     assert (process.returncode, out) == (130, "")
     assert "Traceback" not in err
-    assert "tacit: interrupted; go on with: tacit run run --resume" in err
+    assert "tacit: interrupted; resume with: tacit run run --resume" in err
     kept = (tmp_path / "run" / "cells.jsonl").read_text().count("\n")
     announced = []
     study = studies.read(tmp_path / "run", ["study.workers=1"])

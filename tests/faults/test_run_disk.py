@@ -450,7 +450,7 @@ def test_a_run_is_never_begun_over_another(tmp_path, over):
     out = tmp_path / "run"
     go(out) if over else begun(out)
     before = contents(out)
-    assert "is there already: resume it (--resume), or choose another place" in refused(out, resume=False)
+    assert "exists already: resume it (--resume), or choose another directory" in refused(out, resume=False)
     assert contents(out) == before
 
 

@@ -105,7 +105,7 @@ def test_perfect_and_empty_predictions_have_known_scores():
 
 def test_a_score_without_meaning_is_refused_alone_and_not_a_number_among_others():
     flat = np.ones((3, 201))
-    with pytest.raises(InvalidValue, match="same curve for everybody"):
+    with pytest.raises(InvalidValue, match="same curve for all subjects"):
         metrics.r2(flat, flat, TIMES)
     found = metrics.scores(flat, flat, TIMES)
     assert np.isnan([found["r2"], found["nrmse"]]).all()

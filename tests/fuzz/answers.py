@@ -30,7 +30,7 @@ class Hanging(BaseException):
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a case.
+    """Results of a case.
 
     Args:
         words: What was asked.

@@ -221,13 +221,15 @@ _REQUIRED = {
 def collect_kinds(folder: Path) -> dict[str, typing.Any]:
     """Keys that each kind of each table takes: allowed types or words, and the default."""
     top = refused_words(folder, MINIMAL, "unknown_key=1")
-    tables = [name for name in top if name not in HEAD]
+    # Answers have no kinds.
+    tables = [name for name in top if name not in (*HEAD, "dpia")]
     kinds = {table: refused_words(folder, MINIMAL, f"{table}.kind='unknown-kind'") for table in tables}
     return {
         "head and tables": top,
         "kinds": {
             table: {kind: describe_kind(folder, table, kind) for kind in kinds[table]} for table in tables
         },
+        "answers": refused_words(folder, MINIMAL, "dpia.unknown_key='yes'"),
         "study of curves": refused_words(folder, CURVES, "study.unknown_key=1"),
         "study of worlds": refused_words(folder, WORLDS, "study.unknown_key=1"),
     }

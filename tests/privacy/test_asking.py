@@ -68,7 +68,7 @@ def test_with_nothing_beside_it_is_what_it_was(law, budget, rate, sampled):
 @pytest.mark.parametrize("share", [1.01, 1.2, 30.0])
 def test_a_budget_that_is_spent_already_is_refused(law, share):
     beside = bought(law, 2.0, (share,))
-    with pytest.raises(InvalidValue, match=r"epsilon = 2.0 is not allowed.*other releases cost already"):
+    with pytest.raises(InvalidValue, match=r"epsilon = 2.0 is not allowed.*the price of the other releases"):
         calibrate(2.0, DELTA, 20, mechanism=law, beside=beside)
 
 
@@ -198,5 +198,5 @@ def test_with_noise_that_is_given_a_question_has_that_noise():
 
 
 def test_shares_that_leave_nothing_are_refused():
-    with pytest.raises(InvalidValue, match="other releases cost already"):
+    with pytest.raises(InvalidValue, match="the price of the other releases"):
         RECORD.solve(Task(), ["oslo"], Mean(), 3, questions=[Asks(share=0.99), Asks(share=0.99)])

@@ -49,8 +49,8 @@ def test_an_open_run_has_no_price():
     ("fields", "records", "word"),
     [
         ({"delta": 1e-5, "rehearsal": True}, 2000, "rehearsal"),
-        ({"delta": 1e-5, "epsilon": 50}, 2000, "promises little"),
-        ({"delta": 1e-2}, 2000, "somebody may be exposed"),
+        ({"delta": 1e-5, "epsilon": 50}, 2000, "is a weak promise"),
+        ({"delta": 1e-2}, 2000, "a person may be exposed"),
         ({"delta": 3e-4}, 2000, "loose"),
     ],
 )
@@ -79,5 +79,5 @@ def test_a_number_of_records_that_nobody_knows_is_bought_within_the_budget():
     )
     assert 0.95 * 3 <= unknown.spends[40] <= 3
     assert unknown.noise_multiplier > known.noise_multiplier
-    assert any("number of records" in line and "laplace" in line for line in unknown.statement.released)
-    assert not any("laplace" in line for line in known.statement.released)
+    assert any("number of records" in line and "Laplace" in line for line in unknown.statement.released)
+    assert not any("Laplace" in line for line in known.statement.released)

@@ -22,7 +22,7 @@ def test_a_thousand_sites_are_heard_and_thirty_three_drown():
     assert heard.signal.update / heard.signal.noise == pytest.approx(100 / 917**0.5, rel=1e-6)
     assert not heard.signal.drowned
     drowned = planned(33, 100, noise_multiplier=2.0, delta=1e-2, clip=0.1, noise="server", participation=0.5)
-    assert any("signal will drown" in warning for warning in drowned.warnings)
+    assert any("noise will hide the signal" in warning for warning in drowned.warnings)
 
 
 def test_the_reference_s_own_laplace_setting_drowns_and_its_epsilon_is_said():

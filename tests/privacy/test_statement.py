@@ -66,13 +66,14 @@ def test_json_never_holds_infinity():
 
 def test_what_is_alike_at_several_sites_is_said_once():
     (words,) = released_in_words([step("oslo"), step("bergen"), step("oslo")])
-    assert words.startswith("10 to 20 noisy sums about each of 2 sites' records (gaussian noise of scale 3")
-    assert "each record drawn with probability 0.1" in words
+    assert words.startswith("10 to 20 noisy sums over the records of each of 2 sites (Gaussian noise of ")
+    assert "standard deviation 3" in words
+    assert "each record sampled with probability 0.1" in words
 
 
 def test_a_choice_is_told_from_a_sum():
     choice = Release(law="selection", scale=2.0, sensitivity=1.0)
-    assert released_in_words([choice]) == ["1 private choice at epsilon 0.5 about records"]
+    assert released_in_words([choice]) == ["1 private choice at epsilon 0.5, computed from all records"]
 
 
 @pytest.mark.parametrize(
@@ -91,13 +92,13 @@ def test_the_price_says_how_sure_somebody_can_become(epsilon: float, share: str)
 @pytest.mark.parametrize(
     ("unit", "relation", "what"),
     [
-        ("record", "add-remove", "that it took part"),
-        ("site", "add-remove", "that its data were in it"),
-        ("record", "replace", "to either of two that it may be"),
+        ("record", "add-remove", "whether a record was used"),
+        ("site", "add-remove", "whether a site's data were used"),
+        ("record", "replace", "which of two given records was used"),
     ],
 )
 def test_the_price_is_of_what_the_promise_is_about(unit, relation, what):
-    assert f"even odds {what} can become" in price_in_words(1.0, 0.0, unit, relation)
+    assert f"starts at 50:50 about {what} can become" in price_in_words(1.0, 0.0, unit, relation)
     assert "probability" not in price_in_words(1.0, 0.0, unit, relation)
 
 

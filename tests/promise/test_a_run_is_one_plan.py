@@ -69,7 +69,7 @@ CASES = {
     "noise at the sites": (LOGISTIC, SITE + '\nnoise = "site"'),
     "a server that draws sites": (LOGISTIC, SITE + '\nnoise = "server"\nparticipation = 0.5'),
     "bounds that follow the updates": (LOGISTIC, SITE + '\nnoise = "server"\nclip_quantile = 0.5'),
-    "sums in secret": (LOGISTIC, SITE + '\nnoise = "secure"'),
+    "secure aggregation must tolerate": (LOGISTIC, SITE + '\nnoise = "secure"'),
 }
 
 

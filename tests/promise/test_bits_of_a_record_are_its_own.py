@@ -326,5 +326,5 @@ def test_a_module_that_draws_is_refused_before_anything_is_charged():
 
     federation = Federation({"a": records(0, 30, crafted=False)}, records=30)
     privacy = Privacy(unit="record", epsilon=1.0, delta=1e-5, clip=1.0)
-    with pytest.raises(Refused, match="two ways"):
+    with pytest.raises(Refused, match="two answers"):
         fit(supervised(Drawing()), federation, privacy=privacy)

@@ -137,7 +137,7 @@ def test_a_round_to_which_nobody_comes_is_noise_alone_and_the_run_goes_on():
 
 def test_the_statement_says_that_counts_leave_too():
     run = tacit.fit(task(), federation(), privacy=promise(), rounds=1)
-    assert any("shorter than their bounds" in line for line in run.privacy.released)
+    assert any("shorter than their clip bounds" in line for line in run.privacy.released)
 
 
 def test_bounds_neither_vanish_nor_overflow_over_thousands_of_rounds():

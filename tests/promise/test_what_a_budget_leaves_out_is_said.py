@@ -19,7 +19,7 @@ from tacit.sites.table import from_arrays
 from tacit.survival import CoxPH, PoissonPH
 
 PROMISE = tacit.Privacy(unit="record", epsilon=3.0, delta=1e-5, clip=1.0)
-LEFT = "Left out, since the budget did not bear it: "
+LEFT = "Left out, because the budget did not cover it: "
 
 
 class Cut(Exception):
@@ -88,10 +88,10 @@ def test_a_closing_question_that_the_budget_lacks_is_said_in_notes_and_statement
     assert "baseline hazard" not in paid(tmp_path / "run")
     said = [note for note in run.record.notes if "was left out" in note]
     assert [note.partition(" was left out: ")[0] for note in said] == run_left(run)
-    assert "paid twice" in said[-1]
-    assert run_left(run)[-1] == "the question for the baseline hazard"
+    assert "charged twice" in said[-1]
+    assert run_left(run)[-1] == "the query for the baseline hazard"
     assert any(LEFT in words and "baseline hazard" in words for words in run.privacy.sentences())
-    assert "the question for the baseline hazard was left out" in " ".join(run.summary().split())
+    assert "the query for the baseline hazard was left out" in " ".join(run.summary().split())
     on_disk = json.loads((tmp_path / "run" / STATEMENT).read_text())
     assert on_disk["left_out"] == run_left(run)
     assert json.loads((tmp_path / "run" / SUMMARY).read_text())["left_out"] == run_left(run)
@@ -109,7 +109,7 @@ def run_left(run):
 def test_rounds_that_the_budget_lacks_are_said_in_notes_and_statement(tmp_path):
     task = OwnPoisson(cuts=[0.5, 1.0, 2.0], steps=1, sample=1.0)
     run = resumed(task, tmp_path / "run", cuts=(2, 2))
-    assert run.record.stopped == "the budget bears no further round"
+    assert run.record.stopped == "the budget covers no further round"
     done = len(run.record.rounds)
     assert 1 <= done < 4
     assert run_left(run) == [f"training from round {done + 1} to round 4"]

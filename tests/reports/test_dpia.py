@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from tacit import Privacy, fit
 from tacit.privacy.statement import NOT_PROTECTED
-from tacit.reports.dpia import BLANK, NOBODY, at_most, placement, share, summary
-from tacit.reports.page.blocks import Facts, Folded, Grid, Items, Page, Text
+from tacit.reports.dpia import NOBODY, at_most, placement, share, summary
+from tacit.reports.dpia_form import QUESTIONS, Answers
+from tacit.reports.page.blocks import BLANK, Facts, Folded, Grid, Items, Page, Questionnaire, Text
+from tacit.reports.page.html import html
 from tacit.reports.page.markdown import markdown
 from tacit.sites.splits import SPLITS
 from tacit.survival import LogisticHazard
@@ -39,7 +41,7 @@ PRIVATE = {
     },
     "left": {
         "released": ["2 noisy sums about records@oslo"],
-        "public": ["how many records all sites hold: 2,400"],
+        "public": ["the number of records of all sites: 2,400"],
         "bare": [],
     },
     "result": {
@@ -74,7 +76,7 @@ REHEARSAL = changed(
 OPEN = changed(
     promise={
         "unit": None, "relation": None, "epsilon": None, "delta": None, "against": [], "subjects": {},
-        "trusted": ["everybody who takes part"], "proven": False, "budget": None,
+        "trusted": ["every participant"], "proven": False, "budget": None,
     },
     left={"released": [], "bare": ["each site's model update in every round"]},
     ledger={"events": 0, "epsilon": None, "releases": [], "budgets": {}, "head": None},
@@ -106,6 +108,8 @@ def _words(block) -> str:
             return block.words
         case Items():
             return "\n".join((block.title, *block.lines))
+        case Questionnaire():
+            return "\n".join(f"{label}: {answer}" for _, label, answer in block.fields)
         case Facts():
             return "\n".join(f"{name}: {value}" for name, value in block.rows)
         case Grid():
@@ -122,9 +126,9 @@ def test_a_run_that_protects_nobody_says_so_before_anything_else(document):
     assert page.alerts[0] == Text(NOBODY, "stop")
     assert page.document["protects"] is False
     assert page.document["conclusions"] == []
-    assert "How sure somebody may become" not in words(page, "guaranteed")
-    assert "Nobody is protected" in words(page, "Residual")
-    assert "holds against" not in words(page, "Who takes part"), "no role may rely on it"
+    assert "Certainty of an attacker" not in words(page, "Guarantee")
+    assert "This run protects nobody" in words(page, "Residual")
+    assert "holds against" not in words(page, "Participants"), "no role may rely on it"
     text = markdown(page)
     assert text.index("protects nobody") < text.index("## 1")
 
@@ -133,7 +137,7 @@ def test_a_promise_that_holds_needs_no_alert():
     page = summary(PRIVATE)
     assert page.alerts == ()
     assert page.document["protects"] is True
-    assert "nothing: the promise holds against it" in words(page, "Who takes part")
+    assert "nothing: the promise holds against it" in words(page, "Participants")
 
 
 @pytest.mark.parametrize(
@@ -149,23 +153,41 @@ def test_a_broken_ledger_and_a_run_under_way_stop_the_reader(change, said):
 
 def test_what_the_run_knows_is_filled_in_and_what_it_does_not_is_blank():
     page = summary(PRIVATE)
-    first = words(page, "What is processed")
+    first = words(page, "Processing and purpose")
     assert "age\ngrade" in first
     assert "in 1 round\n" in first
     for name in ("Purpose", "Legal basis", "Retention"):
-        assert any(line.startswith(name) and line.endswith(BLANK) for line in first.splitlines())
-    assert "oslo\nbergen" in words(page, "Who takes part")
-    assert BLANK in words(page, "Decision")
+        assert any(line.startswith(name) and line.endswith(": ") for line in first.splitlines())
+        assert f"{name}" in markdown(page)
+    assert BLANK in markdown(page)
+    assert "oslo\nbergen" in words(page, "Participants")
+    assert "Decision: \n" in words(page, "Decision and signatures")
     assert "oslo" in words(page, "Annex A")
     assert "clip = 1.5" in words(page, "Annex B")
 
 
+def test_every_question_has_a_field_and_answers_of_the_file_fill_it_in():
+    toml = PRIVATE["reproduce"]["experiment"] + '[dpia]\npurpose = "Find <early> relapse"\nreview = "2027"\n'
+    page = summary(changed(reproduce={"experiment": toml}))
+    fields = [
+        field for part in page.sections for block in part.blocks for field in getattr(block, "fields", ())
+    ]
+    assert {name for name, _, _ in fields} == set(QUESTIONS) - {"columns"}, "columns are known"
+    assert {name: answer for name, _, answer in fields if answer} == page.document["answers"]
+    assert page.document["answers"] == {"purpose": "Find <early> relapse", "review": "2027"}
+    shown = html(page)
+    assert ">Find &lt;early&gt; relapse</textarea>" in shown
+    assert shown.count("<textarea") == len(fields)
+    given = summary(changed(reproduce={"experiment": toml}), Answers(advice="Go ahead"))
+    assert given.document["answers"] == {"advice": "Go ahead"}, "another file replaces them"
+
+
 def test_what_leaves_is_told_with_its_provenance():
-    said = words(summary(OPEN), "What leaves").splitlines()
-    assert said[said.index("each site's model update in every round") - 1].startswith("Bare, without")
-    said = words(summary(PRIVATE), "What leaves")
-    assert "Released, under the promise" in said
-    assert "Bare, without any protection\nnothing" in said
+    said = words(summary(OPEN), "Data that leave").splitlines()
+    assert said[said.index("each site's model update in every round") - 1].startswith("Unprotected, without")
+    said = words(summary(PRIVATE), "Data that leave")
+    assert "Released, under the promise: with noise" in said
+    assert "Unprotected, without noise, and not covered by the promise\nnothing" in said
 
 
 def test_the_bound_on_conclusions_is_that_of_pure_epsilon_and_delta_is_not_hidden():
@@ -175,12 +197,13 @@ def test_the_bound_on_conclusions_is_that_of_pure_epsilon_and_delta_is_not_hidde
     for entry in found:
         raised = entry["prior"] * math.e
         assert entry["at_most"] == pytest.approx(raised / (raised + 1 - entry["prior"]))
-    said = words(page, "guaranteed")
+    said = words(page, "Guarantee")
     assert "1 % | 2.7 %\n10 % | 23.2 %\n50 % | 73.2 %" in said, "never rounded down"
-    assert "probability 1e-05 in which nothing is promised" in said
-    assert "at most 2.72 times as likely with any one record as without it" in said
-    pure = words(summary(changed(promise={"delta": 0.0})), "guaranteed")
-    assert "in which nothing is promised" not in pure
+    assert "With delta 1e-05, it may fail with that probability" in said
+    assert "at most 2.72 times as likely for one of two neighboring data sets as for the other" in said
+    assert "two data sets that differ in one record, added or removed" in said
+    pure = words(summary(changed(promise={"delta": 0.0})), "Guarantee")
+    assert "it may fail with that probability" not in pure
 
 
 @given(prior=st.floats(0.0, 1.0), epsilon=st.floats(0.0, 1e6), more=st.floats(0.0, 10.0))
@@ -198,15 +221,15 @@ def test_a_chance_is_never_shown_smaller_than_it_is(value):
 @pytest.mark.parametrize(
     ("name", "noise", "said"),
     [
-        ("private", "site", "what each site sends, with its noise"),
-        ("trusting", "server", "what each site sends, without noise"),
-        ("secure", "secure", "sums over sites alone"),
-        ("open", None, "what each site sends, as it is"),
+        ("private", "site", "the update of each site, with noise"),
+        ("trusting", "server", "the update of each site, without noise"),
+        ("secure", "secure", "only sums over sites"),
+        ("open", None, "the update of each site, without noise"),
     ],
 )
 def test_roles_follow_who_adds_the_noise(name, noise, said):
     assert placement(ALL[name]) == noise
-    assert said in words(summary(ALL[name]), "Who takes part")
+    assert said in words(summary(ALL[name]), "Participants")
 
 
 def test_who_adds_noise_is_known_from_the_promise_where_no_file_was_kept():
@@ -224,7 +247,7 @@ def risks_of(document) -> str:
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "said"), [(0.5, "small"), (2.0, "moderate"), (8.0, "large: as a bound"), (30.0, "very large")]
+    ("epsilon", "said"), [(0.5, "small"), (2.0, "moderate"), (8.0, "large: the bound"), (30.0, "very large")]
 )
 def test_risks_say_what_epsilon_means(epsilon, said):
     assert f"is {said}" in risks_of(changed(promise={"epsilon": epsilon}))
@@ -232,16 +255,16 @@ def test_risks_say_what_epsilon_means(epsilon, said):
 
 def test_a_very_large_epsilon_is_no_number_of_times():
     page = summary(changed(promise={"epsilon": 1e4}))
-    assert "any number of times as likely" in words(page, "guaranteed")
-    assert "50 % | practically certain" in words(page, "guaranteed")
+    assert "any number of times as likely" in words(page, "Guarantee")
+    assert "50 % | practically certain" in words(page, "Guarantee")
 
 
 @pytest.mark.parametrize(
     ("delta", "said"),
     [
         (0.0, "Delta is 0"),
-        (1e-9, "far below one"),
-        (1e-4, "which is not far below one"),
+        (1e-9, "far below 1"),
+        (1e-4, "which is not far below 1"),
         (1e-3, "too much to be called protection"),
     ],
 )
@@ -250,7 +273,7 @@ def test_risks_hold_delta_against_the_number_of_records(delta, said):
 
 
 def test_where_nobody_knows_how_many_records_there_are_people_have_to_say():
-    assert f"does not tell: {BLANK}" in risks_of(changed(left={"public": []}))
+    assert f"does not know that number: {BLANK}" in risks_of(changed(left={"public": []}))
     assert "for each of 2 sites" in risks_of(TRUSTING), "of sites the number is known"
 
 
@@ -261,31 +284,31 @@ def test_risks_name_what_was_bare_exempt_trusted_and_troubled():
         robustness={"trouble": ["oslo: 2 updates left out (late)"]},
     )
     said = risks_of(document)
-    assert "Left without protection: the time grid." in said
-    assert "does not speak of its response (y)." in said
+    assert "Unprotected: the time grid." in said
+    assert "does not cover its response (y)." in said
     assert "oslo: 2 updates left out (late)" in said
     assert "k times this epsilon" in said
     assert "k times this epsilon" not in risks_of(TRUSTING)
-    assert "sees what sites send without noise" in risks_of(TRUSTING)
+    assert "sees the updates of the sites without noise" in risks_of(TRUSTING)
     assert "more than 3 of the sites" in risks_of(SECURE)
 
 
 def test_runs_add_up_and_a_lifetime_budget_is_told_where_there_is_one():
-    assert "This ledger bears epsilon 4 for everybody" in risks_of(PRIVATE)
+    assert "The budget of this ledger is epsilon 4 for every subject" in risks_of(PRIVATE)
     for budgets in ({}, {"*": {"epsilon": PRIVATE["promise"]["budget"], "delta": 1e-5}}):
-        assert "nobody adds them up here" in risks_of(changed(ledger={"budgets": budgets}))
+        assert "this page does not add them up" in risks_of(changed(ledger={"budgets": budgets}))
 
 
 @pytest.mark.parametrize(
     ("valid", "said"),
-    [(True, "verified: every hash fits; its head is ab12"), (False, "NOT valid"), (None, "not kept")],
+    [(True, "verified: every hash matches; its head is ab12"), (False, "NOT valid"), (None, "not kept")],
 )
 def test_measures_say_whether_the_ledger_was_verified(valid, said):
     measures = "\n".join(summary(changed(ledger={"valid": valid})).document["measures"])
     assert said in measures
-    assert "can change of what is added up was bounded" in measures
-    assert ("Every release was charged" in measures) is (valid is not False)
-    assert "(gaussian) was added by each site" in measures
+    assert "Clipping bounded the contribution of" in measures
+    assert ("The ledger was charged before every release" in measures) is (valid is not False)
+    assert "Each site added noise (gaussian) before it sent anything." in measures
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -312,8 +335,8 @@ def test_a_real_run_can_be_summed_up(tmp_path):
     assert page.document["conclusions"][-1]["at_most"] == pytest.approx(
         1 / (1 + math.exp(-run.privacy.epsilon))
     )
-    assert "x1\nx2\nx3" in words(page, "What is processed")
-    assert "for 120 records" in risks_of(run.document())
+    assert "x1\nx2\nx3" in words(page, "Processing and purpose")
+    assert "of 120 records" in risks_of(run.document())
 
 
 @pytest.mark.parametrize(("least", "kept"), [(0.7, True), (1.4, False)])
@@ -339,7 +362,8 @@ def test_an_audit_is_a_measure_and_a_promise_that_it_broke_protects_nobody(least
     }
     page = summary({**deepcopy(PRIVATE), "audit": found})
     assert any(
-        "put to the test" in line and f"at least {least:g}" in line for line in page.document["measures"]
+        "An audit attacked the promise" in line and f"at least {least:g}" in line
+        for line in page.document["measures"]
     )
     assert page.document["protects"] is kept
     assert any("found the promise broken" in alert.words for alert in page.alerts) is not kept

@@ -346,7 +346,7 @@ def test_every_address_is_another():
 
 
 def test_a_port_that_is_taken_is_refused(page):
-    with pytest.raises(InvalidValue, match=f"port = {page.port} is not allowed: another program has it"):
+    with pytest.raises(InvalidValue, match=f"port = {page.port} is not allowed: another program uses it"):
         serve_page(state, port=page.port).__enter__()
 
 

@@ -73,16 +73,16 @@ def stops(run: Path) -> str:
 def test_a_private_run_needs_no_alert_and_says_what_running_it_again_costs(folder):
     run = ran(folder, "run")
     assert told(run)["alerts"] == []
-    assert "costs its epsilon again" in told(run)["reproduce"]["caution"]
+    assert "its epsilon adds to the price" in told(run)["reproduce"]["caution"]
     assert str(folder) not in json.dumps(told(run)["reproduce"]["experiment"])
     assert 'path = "patients.csv"' in told(run)["reproduce"]["experiment"]
 
 
 def test_whoever_held_all_records_on_one_machine_is_not_called_blind(folder):
     found = markdown(reporting.data_protection(ran(folder, "run")))
-    assert "all on the machine that ran this" in found
-    assert "everything: all data lay on its machine" in found
-    assert "Raw data were not sent" not in found
+    assert "all on one machine" in found
+    assert "everything: all data were on its machine" in found
+    assert "Sites sent no raw data" not in found
 
 
 def damaged(run: Path) -> None:
@@ -108,8 +108,8 @@ def test_without_its_ledger_nothing_is_proven_of_a_run(folder, harm):
     assert told(run)["promise"]["epsilon"] is None
     said = words(run)
     assert "Nothing was charged" not in said
-    assert "Every release was charged" not in said
-    assert "what was charged cannot be told from it" in said
+    assert "The ledger was charged before every release" not in said
+    assert "it does not show what was charged" in said
     assert reporting.data_protection(run).document["protects"] is False
     export(experiment.load(run), folder / "export")
     card = json.loads((folder / "export" / "card.json").read_text())

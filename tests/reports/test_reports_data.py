@@ -24,7 +24,7 @@ def test_it_is_json_and_says_which_kind():
 def test_what_left_has_its_provenance():
     left = document(private())["left"]
     assert len(left["released"]) == 1
-    assert "3 noisy sums about each of 2 sites' records" in left["released"][0]
+    assert "3 noisy sums over the records of each of 2 sites" in left["released"][0]
     assert left["bare"] == []
     assert document(bare())["left"]["bare"] == ["each site's model update in every round"]
 
@@ -33,7 +33,7 @@ def test_a_rehearsal_and_an_open_run_stop_the_reader_first():
     assert alerts(private())[0][0] == "stop"
     assert "protects nobody" in alerts(private())[0][1]
     assert alerts(bare())[0] == (
-        "stop", "Open run: what left the sites is not protected, and no promise is made.",
+        "stop", "Open run: the data that left the sites are not protected; there is no promise.",
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def test_scores_stand_beside_both_baselines_with_their_intervals():
     result = document(private())["result"]
     assert [model["name"] for model in result["models"]] == ["federated", "alone", "pooled"]
     assert result["models"][0]["intervals"] == {"c_index": [0.61, 0.65]}
-    assert "leaving out" in result["how"]
+    assert "jackknife" in result["how"]
 
 
 def test_scores_that_bring_their_ends_have_them_as_intervals():

@@ -12,7 +12,8 @@ from tacit.reports.plots.style import picture
 from tacit.reports.run import page
 
 SECTIONS = [
-    "The promise", "What left the sites", "Result", "Rounds", "Sites", "Robustness", "Ledger", "Reproduce",
+    "The promise", "Data that left the sites",
+    "Result", "Rounds", "Sites", "Robustness", "Ledger", "Reproduce",
 ]  # fmt: skip
 
 
@@ -50,7 +51,7 @@ def test_sections_come_in_the_order_of_the_questions():
 
 def test_the_lead_says_who_learnt_what_how_well_and_at_what_price():
     assert page(private()).lead == (
-        "2 sites learnt a logistic-hazard model together in 3 rounds, with C-index 0.6300, rehearsed at "
+        "2 sites trained a federated logistic-hazard model in 3 rounds, with C-index 0.6300, rehearsed at "
         f"epsilon {private().statement.epsilon:.3g} at delta 1e-05 for any one record."
     )
     assert page(bare()).lead.endswith("without any promise of privacy.")
@@ -58,23 +59,23 @@ def test_the_lead_says_who_learnt_what_how_well_and_at_what_price():
 
 def test_the_promise_is_in_plain_sentences_with_what_it_means():
     told = words(page(private()), "The promise")
-    assert "Protected is any one record: whether it is there or not" in told
-    assert "Somebody who gives even odds" in told
+    assert "Protected: any one record. Observers see almost the same whether it is in the data or not" in told
+    assert "An attacker who starts at 50:50" in told
     assert "Trusted: each site, to follow the protocol" in told
     assert "the names of the sites" in told
 
 
 def test_all_three_ways_out_of_a_site_are_told_even_if_nothing_took_them():
-    told = words(page(private()), "What left the sites")
-    assert "Released, under the promise" in told
-    assert "Bare, that is, unprotected: Nothing." in told
-    assert "each site's model update in every round" in words(page(bare()), "What left the sites")
+    told = words(page(private()), "Data that left the sites")
+    assert "Released under the promise" in told
+    assert "Unprotected: Nothing." in told
+    assert "each site's model update in every round" in words(page(bare()), "Data that left the sites")
 
 
 def test_scores_stand_with_their_intervals():
     told = words(page(private()), "Result")
     assert "C-index 0.6300 [0.6100, 0.6500] 0.6000 0.6400" in told
-    assert "models are not trained again" in told
+    assert "Models are not trained again" in told
 
 
 def test_figures_show_what_there_is_to_see():
@@ -101,7 +102,7 @@ def test_the_ledger_is_sortable_and_ends_with_the_price():
     assert grid.sortable
     assert len(grid.rows) == 3
     assert grid.rows[-1][-1] == f"{private().statement.epsilon:.4g}"
-    assert words(page(bare()), "Ledger") == "Nothing was charged: no release was made under a promise."
+    assert words(page(bare()), "Ledger") == "Nothing was charged: the run made no release under a promise."
 
 
 def test_it_can_be_reproduced():

@@ -48,7 +48,8 @@ def test_a_summary_is_a_header_a_table_and_the_statement():
         "each site alone   0.6000  0.2500",
         "pooled            0.8000  0.1250",
         "",
-        "Alone and pooled: the same work without any protection, for comparison.",
+        "Each site alone, pooled: the same training without any protection, for",
+        "comparison.",
         "",
         "Protected: any one record.",
         "Price: little.",
@@ -58,8 +59,8 @@ def test_a_summary_is_a_header_a_table_and_the_statement():
 def test_a_summary_of_an_open_run_promises_nothing():
     nothing = dict.fromkeys(("epsilon", "delta", "unit", "relation")) | {"rehearsal": False}
     said = summary(RUN | {"privacy": nothing, "baselines": {}})
-    assert "privacy  open: nothing is promised" in said
-    assert "Alone and pooled" not in said
+    assert "privacy  open: no promise" in said
+    assert "Each site alone, pooled" not in said
     assert "epsilon" not in said
 
 
@@ -103,7 +104,7 @@ def test_scores_that_only_some_have_leave_a_dash_for_the_others():
     rows = scores([("federated", {"c_index": 0.5}), ("pooled", {"ibs": 0.1})]).splitlines()
     assert rows[2].split() == ["federated", "0.5000", "-"]
     assert rows[3].split() == ["pooled", "-", "0.1000"]
-    assert scores([("federated", {})]) == "No score: there are no held-out records that may be looked at."
+    assert scores([("federated", {})]) == "No score: the run has no held-out records that it may use."
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ def test_a_model_without_a_site_has_a_baseline_hazard_and_is_named():
     assert bool(np.isfinite(run.state).all())
     curves = run.models[1].survival(federation.held_out.features, times=[1.0])
     assert 0 < curves.min() < curves.max() < 1
-    assert run.record.notes == ("model 1 stays as it is: no site belongs to it",)
+    assert run.record.notes == ("model 1 is unchanged: it has no site",)
 
 
 def test_a_run_in_which_nobody_came_yet_is_scored_and_closed():
@@ -311,7 +311,8 @@ def test_few_points_are_no_group_where_there_are_others():
 def test_a_rule_is_settled_for_the_sites_of_one_model():
     federation = hospitals(held_out=4)
     found = fit(HAZARD, federation, clusters=Clusters(count=2), aggregation=Median(), rounds=3)
-    assert found.record.findings == ("updates are combined by median, which stands 1 of 9 sites that lie",)
+    (finding,) = found.record.findings
+    assert finding == "the server combines updates by median, which tolerates 1 of 9 sites being dishonest"
     assert {entry.skipped for entry in found.record.rounds} == {None}
     assert not np.array_equal(*found.state)
 
@@ -340,8 +341,8 @@ def test_a_model_with_too_few_sites_stays_and_is_named_while_the_others_move_on(
     assert not np.allclose(run.state[1 - small], start)
     assert {entry.skipped for entry in run.record.rounds} == {None}
     assert run.record.notes[-1] == (
-        f"model {small} stays as it is: f = 1 is not allowed with 2 sites: trimmed-mean needs at least 3 "
-        "to stand so many liars"
+        f"model {small} is unchanged: f = 1 is not allowed with 2 sites: trimmed-mean needs at least 3 to "
+        "stand so many liars"
     )
     assert run.record.notes[-1] in " ".join(run.summary().split())
 
@@ -382,22 +383,22 @@ def test_the_model_of_the_best_round_comes_with_the_clusters_of_that_round():
     [
         (
             {"clusters": Clusters(count=2), "privacy": RECORDS},
-            '[clusters] by = "loss" does not go with a promise: which model fits a site best tells about its '
-            'records. Use by = "direction" or by = "weights", which look at what has left the sites.',
+            '[clusters] by = "loss" does not go with a promise: the choice of the best model for a site '
+            'reveals its records. Use by = "direction" or by = "weights", which use protected updates only.',
         ),
         (
             {"clusters": Clusters(count=2, by="weights"), "privacy": replace(SITES, noise="server")},
-            '[clusters] does not go with noise = "server": the server would have to look at single updates '
-            'without noise. Use noise = "site".',
+            '[clusters] does not go with noise = "server": the server would need single updates without '
+            'noise. Use noise = "site".',
         ),
         (
             {"clusters": Clusters(count=2, by="weights"), "privacy": replace(SITES, noise="secure")},
-            '[clusters] does not go with noise = "secure": the server would have to look at single updates '
-            'without noise. Use noise = "site".',
+            '[clusters] does not go with noise = "secure": the server would need single updates without '
+            'noise. Use noise = "site".',
         ),
         (
             {"clusters": Clusters(count=2), "quarantine": Quarantine()},
-            "[clusters] does not go with [quarantine]: a site of a small cluster looks like a liar to the "
+            "[clusters] does not go with [quarantine]: a site of a small cluster looks dishonest to the "
             "others. Leave one of them out.",
         ),
         (
@@ -406,8 +407,8 @@ def test_the_model_of_the_best_round_comes_with_the_clusters_of_that_round():
                 "privacy": RECORDS,
                 "stop": Stopping(epsilon=0.5),
             },
-            "[clusters] does not go with [stop] epsilon: the loss of every model would have to be bought. "
-            "Watch held-out records instead.",
+            "[clusters] does not go with [stop] epsilon: the loss of every model would have a price. Watch "
+            "held-out records instead.",
         ),
         (
             {"clusters": Clusters(count=10)},

@@ -65,7 +65,7 @@ def test_folders_above_a_run_are_made(tmp_path):
 
 def test_a_claimed_directory_is_claimed_again_only_to_resume_the_same_experiment(directory):
     with (
-        pytest.raises(RunUnusable, match="is there already"),
+        pytest.raises(RunUnusable, match="exists already"),
         directory.claim(EXPERIMENT_TABLES, resume=False),
     ):
         pass

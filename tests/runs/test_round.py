@@ -265,7 +265,7 @@ def test_a_blind_run_says_who_is_trusted_and_what_it_cost():
     run = tacit.fit(CoxPH(hidden=[], steps=1, horizon=4.0, cuts=4), FEDERATION, privacy=promise, rounds=2)
     assert 4.9 < run.privacy.epsilon <= 5.0
     said = " ".join(run.summary().split())
-    assert "all but 2 sites, not to work together with the server, which sees sums alone" in said
+    assert "all sites but 2, not to collude with the server, which sees only sums" in said
     assert "discrete Gaussian" in said
     assert run.record.rounds[0].sites == 8
 

@@ -210,7 +210,7 @@ def test_a_run_that_is_not_over_says_how_far_it_got(patients, tmp_path):
         fit(TASK, patients, privacy=REHEARSAL, rounds=4, out=out, callbacks=[cut_at(3)])
     assert not is_over(Directory(out))
     with pytest.raises(
-        RunUnusable, match=r"is not over: 3 rounds are in its rounds\.jsonl; go on with --resume"
+        RunUnusable, match=r"is not over: 3 rounds are in rounds\.jsonl; resume it with --resume"
     ):
         tacit.load(out)
 

@@ -99,17 +99,17 @@ def test_a_rehearsal_lists_what_leaves_bare(tmp_path):
     assert set(run.privacy.bare) == {
         "the scores on held-out records",
         "the scores of models trained alone and on pooled records",
-        "who is at which site: all records are dealt out together",
-        "means and spreads of all records, to standardize features",
+        "the site of each record: all records are divided together",
+        "means and standard deviations of all records, to standardize features",
     }
 
 
 def test_what_was_taken_from_all_records_together_is_refused_under_a_promise(tmp_path):
     path = str(patients(tmp_path, site=["a", "b", "c"] * 30))
-    with pytest.raises(Refused, match="who is at which site"):
+    with pytest.raises(Refused, match="the site of each record"):
         tacit.fit(TASK, Csv(path=path, leave=["site"]).open(Iid(count=3), 1), privacy=PROMISE)
     standardized = Csv(path=path, standardize=True, held_out=0.0).open(ByColumn(), 1, may_look=True)
-    with pytest.raises(Refused, match="means and spreads of all records"):
+    with pytest.raises(Refused, match="means and standard deviations of all records"):
         tacit.fit(TASK, standardized, privacy=PROMISE)
 
 

@@ -160,7 +160,7 @@ def test_a_promise_that_was_changed_in_the_experiment_is_found(run):
     (run / "experiment.toml").write_text(text.replace("delta = 1e-05", "delta = 0.001"))
     assert "statement.json was changed" in verify_run(run).statement[0]
     (run / "experiment.toml").write_text(text.replace('unit = "record"', 'unit = "nobody"'))
-    assert "does not say what was promised" in verify_run(run).statement[0]
+    assert "does not state the promise" in verify_run(run).statement[0]
 
 
 def test_a_run_that_is_under_way_has_no_statement_to_judge_and_its_tail_is_looked_at(folder, tmp_path):

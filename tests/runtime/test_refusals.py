@@ -241,7 +241,7 @@ def test_python_is_told_the_rule_as_well(tmp_path, monkeypatch):
     details = tmp_path / "tacit" / "records.refused.txt"
     assert str(refused.value) == (
         "event is not allowed: it must be 1 (happened) or 0 (censored); of several causes choose one, as in "
-        f"[data] cause = 1; details are in {details}, which its owner alone can read"
+        f"[data] cause = 1; details are in {details}, which only its owner can read"
     )
     assert "event in site a is not allowed" in details.read_text()
     assert "Records, the first being 1: 40\n" in details.read_text()
@@ -285,7 +285,7 @@ def test_a_curve_without_values_is_not_named(tmp_path):
 def test_a_refusal_that_was_not_thought_about_is_withheld_while_records_are_read(tmp_path):
     with pytest.raises(InvalidValue) as refused, withhold_details(True, tmp_path / "d.csv", opening=True):
         raise InvalidValue("Mr Smith is 45")
-    assert str(refused.value).startswith("d.csv: the records cannot be used as they are; details are in")
+    assert str(refused.value).startswith("d.csv: the records cannot be used; details are in")
     assert (tmp_path / "d.csv.refused.txt").read_text() == "Mr Smith is 45\n"
     with pytest.raises(InvalidValue, match="lr is too large"), withhold_details(True, tmp_path / "d.csv"):
         raise InvalidValue("lr is too large")
@@ -295,7 +295,7 @@ def test_a_bug_is_marked_and_its_words_are_kept_for_the_owner(tmp_path):
     with pytest.raises(KeyError) as raised, withhold_details(True, tmp_path / "d.csv"):
         raise KeyError("Mr Smith")
     details = tmp_path / "d.csv.refused.txt"
-    assert keep_traceback(raised.value) == f"details are in {details}, which its owner alone can read"
+    assert keep_traceback(raised.value) == f"details are in {details}, which only its owner can read"
     assert "KeyError: 'Mr Smith'" in details.read_text()
     with pytest.raises(KeyError) as raised, withhold_details(False, tmp_path / "d.csv"):
         raise KeyError("Mr Smith")

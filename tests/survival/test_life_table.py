@@ -283,7 +283,7 @@ def test_epsilon_needs_a_ledger():
 
 @pytest.mark.parametrize("option", [{"ledger": Ledger()}, {"key": Key(1)}, {"delta": 1e-5}])
 def test_nobody_believes_to_be_private_without_epsilon(option):
-    with pytest.raises(InvalidValue, match="without it nothing is protected"):
+    with pytest.raises(InvalidValue, match="they have no effect without it"):
         kaplan_meier(federation(), grid=GRID, **option)
 
 
@@ -292,9 +292,9 @@ def test_exits_and_risks_are_protected_alike():
     bare = life_table(data, grid=GRID)
     paid = life_table(data, grid=GRID, epsilon=1.0, ledger=Ledger())
     ledger = Ledger()
-    with pytest.raises(Refused, match="both bare or both with noise"):
+    with pytest.raises(Refused, match="both be private or both be open"):
         breslow(data, lambda x: x[:, 0], bare, bound=1.0, epsilon=1.0, ledger=ledger)
-    with pytest.raises(Refused, match="both bare or both with noise"):
+    with pytest.raises(Refused, match="both be private or both be open"):
         breslow(data, lambda x: x[:, 0], paid, bound=1.0)
     with pytest.raises(Refused, match="bound = None"):
         breslow(data, lambda x: x[:, 0], paid, epsilon=1.0, ledger=ledger)

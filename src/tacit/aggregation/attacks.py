@@ -54,7 +54,7 @@ class Attack:
 
     def draw_liars(self, sites: Sequence[str], key: Key) -> tuple[str, ...]:
         """Draw the attackers among these sites; the same key gives the same ones."""
-        allowed = f"fewer than the {len(sites)} sites: somebody has to be honest"
+        allowed = f"fewer than the {len(sites)} sites: at least one must be honest"
         require(self.liars < len(sites), "liars", self.liars, allowed)
         drawn = (key / "liars").generator().permutation(len(sites))[: self.liars]
         ordered = sorted(sites)

@@ -84,7 +84,7 @@ class Mean(AggregatorBase):
         if not isinstance(self.weights, Mapping):
             return [1.0] * count
         if not isinstance(updates, Updates):
-            raise InvalidValue("weights by name need updates with names: give Updates, not a bare matrix")
+            raise InvalidValue("weights by name need updates with names: give Updates, not a matrix")
         for name in updates.names:
             require(name in self.weights, f"weights.{name}", "nothing", "a weight, as for every other site")
         return [self.weights[name] for name in updates.names]

@@ -120,7 +120,7 @@ class Audit:
         of = directory.text(EXPERIMENT)
         if of:
             if found["of"] != _identity(read_experiment(place)):
-                raise InvalidValue(f"{place} is the run of another experiment than was audited")
+                raise InvalidValue(f"{place} is the run of another experiment, not of the audited one")
             found["experiment"] = fingerprint(of)
         old = audited.read(directory.read_json(AUDIT), place)
         if old is not None and old.get("of") == found["of"]:
@@ -175,7 +175,7 @@ def audit(
         mechanisms = [{"name": name, **found.as_dict()} for name, found in each.items()]
     run = None
     if not isinstance(promise, Privacy):
-        notes.append("the run: it is open, and makes no promise that could be broken")
+        notes.append("the run: it is open, so there is no promise to break")
     elif "run" not in skip:
         asked = partial(audit_run, experiment, federation=sites, canaries=canaries, confidence=sure)
         run = asked(seed=seed, tell=say).as_dict()
@@ -224,8 +224,8 @@ def _identity(experiment: "Experiment") -> str:
 def _require_local(found: "Federation") -> "Federation":
     if found.distant:
         raise Refused(
-            "the data are at their sites, and an audit works where it is started: audit the same experiment "
-            "on simulated or published data, which uses the same code as the sites do"
+            "the data are at the sites, and an audit needs them on this machine: audit the same experiment "
+            "on simulated or published data; the code is the same"
         )
     return found
 

@@ -49,7 +49,7 @@ STRETCH = 128
 TAPE = (*SERIES, "values")
 # By what an episode is told, and what that is in words.
 CRITIC, ACTOR = "critic", "actor"
-WORDS = {CRITIC: "how well the critic foresees it", ACTOR: "how much likelier its better actions became"}
+WORDS = {CRITIC: "accuracy of the critic", ACTOR: "increase in the probability of better actions"}
 WHO = "training episodes"
 
 
@@ -173,8 +173,8 @@ def collect_episodes(worlds: Sequence[World], policy: "Policy", task: PPO, key: 
             ended, made = ended + int(parts[-1].ended.sum()), made + parts[-1].ended.size
     if ended < FEWEST:
         raise InvalidValue(
-            f"site {name} ended {ended} episodes in {made} steps: at least {FEWEST} are needed to tell one "
-            "from another; give its worlds a shorter time limit"
+            f"site {name} ended {ended} episodes in {made} steps: at least {FEWEST} are needed for an "
+            "attack; give its worlds a shorter time limit"
         )
     return _split_episodes({part: np.concatenate([getattr(one, part) for one in parts]) for part in TAPE})
 
@@ -187,10 +187,10 @@ def _attack_target(experiment: Experiment, federation: Federation) -> tuple[PPO,
     assert isinstance(task, PPO)
     assert isinstance(federation, EnvFederation)
     if federation.distant:
-        raise Refused("the worlds are at their sites, where nobody can attack them: open them in one place")
+        raise Refused("the environments are at the sites: an attack needs them on this machine")
     provenance = Provenance(experiment.privacy, public=federation.public, what="worlds")
     way_out = "attack an experiment in simulated worlds, or declare a rehearsal"
-    provenance.look("how well models do on single episodes", instead=way_out)
+    provenance.look("the loss of models on single episodes", instead=way_out)
     return task.with_privacy(experiment.privacy).bind(federation, provenance), federation
 
 

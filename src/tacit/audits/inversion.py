@@ -91,8 +91,8 @@ class Inversion:
             for one in kept
         )
         return (
-            f"From the update of a site with one patient, sent as it is, {many} of the record were read off "
-            f"exactly for {bare.exact} of {self.patients} patients; {under}."
+            f"From the update of a site with one patient, sent without noise, {many} of the record could be "
+            f"reconstructed exactly for {bare.exact} of {self.patients} patients; {under}."
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def demonstrate(
         require_positive("epsilons", epsilon)
     task, key = _single_step(experiment.task), Key(seed, rehearsal=True) / "inversion"
     if not federation.public:
-        raise Refused("a demonstration shows records as they are: use simulated or published data")
+        raise Refused("a demonstration shows real records: use simulated or published data")
     task = task.bind(federation, Provenance(Open(), public=True))
     state, layers = task.start(federation, key / "start"), task.program(len(task.columns)).layers
     # Patients censored within the first interval have no loss and hence a zero update.

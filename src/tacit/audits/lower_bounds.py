@@ -215,11 +215,11 @@ def one_run(evidence: Evidence, family: Family, confidence: float) -> float:
     doubt = (1 - confidence) / len(GUESSED)
     guesses = [_count_guesses(evidence, share) for share in GUESSED]
 
-    def refuted(factor: float) -> bool:
+    def refutes(factor: float) -> bool:
         curve = _rejections(family, factor)
         return any(_impossible(right, made, evidence.scores.size, curve, doubt) for right, made in guesses)
 
-    return family.smallest_refuted_noise(refuted)
+    return family.smallest_refuted_noise(refutes)
 
 
 def _count_guesses(evidence: Evidence, share: float) -> tuple[int, int]:

@@ -171,16 +171,18 @@ def sentence(settings: Sequence[AttackSetting], who: str = PEOPLE) -> str:
     (first, many), *others = found
     rest = "".join(f", and {number} from the {name} one" for name, number in others)
     # A random guess finds as many members as its share of false alarms.
-    alarm = f"at one false alarm in {round(1 / FEW_ALARMS)} others, where guessing names 1"
-    told = f"Of 100 {who} an attacker would name {many} from the {first} model{rest}, {alarm}"
+    alarm = f"at one false alarm in {round(1 / FEW_ALARMS)} others, where guessing identifies 1"
+    told = f"Of 100 {who} an attacker would identify {many} from the {first} model{rest}, {alarm}"
     kept = next((each for each in settings if each["ceiling"] is not None), None)
     if kept is None:
-        return f"{told}; nothing is promised, so a better attacker may name more."
+        return f"{told}; there is no promise, so a better attacker may identify more."
     most = kept["ceiling"]["named"]
     if max(each["low"] for each in kept["attacks"].values()) > most:
-        return f"{told}; no attacker was to name more than {most}: the promise is broken, or it was chance."
-    proven = "proven, if it were no rehearsal" if kept["ceiling"]["rehearsal"] else "proven"
-    return f"{told}; {proven}: no attacker, however good, names more than {most}."
+        return (
+            f"{told}; no attacker should identify more than {most}: the promise is broken, or it was chance."
+        )
+    proven = "proven for the same run with secret noise" if kept["ceiling"]["rehearsal"] else "proven"
+    return f"{told}; {proven}: no attacker can identify more than {most}."
 
 
 def best_hit_count(found: Mapping[str, Any]) -> int:
@@ -192,13 +194,13 @@ def _require_attackable(experiment: Experiment, federation: Federation) -> None:
     """Refuse to look at what is promised protection, or is not here; and what has no single records."""
     provenance = Provenance(experiment.privacy, public=federation.public)
     way_out = "attack an experiment on simulated or published data, or declare a rehearsal"
-    provenance.look("how well models do on single records", instead=way_out)
+    provenance.look("the loss of models on single records", instead=way_out)
     if federation.distant:
-        raise Refused("the records are at their sites, where nobody can attack them: open them in one place")
+        raise Refused("the records are at the sites: an attack needs them on this machine")
     if experiment.task.layout == "environments":
         raise Refused(f"{experiment.task.kind} learns from episodes, not from records: attack its episodes")
     if experiment.clusters is not None:
-        raise Refused("[clusters] makes several models, and an attack is on one: leave it out")
+        raise Refused("[clusters] trains several models, and an attack needs one: leave it out")
     if isinstance(federation, VerticalFederation):
         return
     sizes = federation.cohort(list(federation)).sizes

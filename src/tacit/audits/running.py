@@ -143,12 +143,12 @@ def audit_run(
     require_power(canaries, confidence)
     promise = experiment.privacy
     if not isinstance(promise, Privacy):
-        raise Refused("an open run makes no promise that could be audited: give it a table [privacy]")
+        raise Refused("an open run has no promise to audit: give it a table [privacy]")
     sites = experiment.open_federation() if federation is None else federation
     if experiment.task.ends_itself and not (sites.public or promise.rehearsal):
         raise Refused(
-            f"{experiment.task.kind} ends when its results say so, and those of an audit are not paid for: "
-            "audit it on simulated or published data, or in a rehearsal"
+            f"{experiment.task.kind} stops depending on its results, and the budget does not cover those of "
+            "an audit: audit it on simulated or published data, or in a rehearsal"
         )
     aviary = CanaryPool(affordable(canaries, promise, experiment.rounds), seed)
     # Nothing of it is kept, and what canaries tell depends on no record: there is nothing to book.
@@ -182,8 +182,8 @@ def _train(experiment: "Experiment", sites: "Federation", tell: Tell) -> "Run":
         raise
     except TacitError:
         raise InvalidValue(
-            "the training with canaries failed, and why is not said, because that is not paid for: see what "
-            "a run of the same experiment says"
+            "the training with canaries failed; the reason is withheld, because the budget does not cover "
+            "it: run the same experiment to see its error"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The `tacit` command: its verbs in the order of its help, and what it says to wrong words.
+"""The `tacit` command: its verbs in the order of its help, and its errors for unknown words.
 
 `tacit --help` imports neither torch nor scipy: what a verb needs is loaded once it runs.
 """
@@ -20,7 +20,7 @@ from tacit.errors import shorten
 typer.core.HAS_RICH = False
 
 app = typer.Typer(
-    help="Train models across sites that may not pool their data, and say what privacy that cost.",
+    help="Train models across sites that may not pool their data, and state the price in privacy.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -60,11 +60,11 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Train models across sites that may not pool their data, and say what privacy that cost."""
+    """Train models across sites that may not pool their data, and state the price in privacy."""
 
 
 def main() -> None:
-    """Run the command; with `--json`, a wrong word is answered by a document as well."""
+    """Run the command; with `--json`, a usage error is a document as well."""
     for stream in (sys.stdout, sys.stderr):
         # Whatever a terminal cannot show is written by its escape.
         if isinstance(stream, io.TextIOWrapper):
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _show_usage(error: click.ClickException) -> NoReturn:
-    """Say what is wrong with the words of a command, and end."""
+    """Report a usage error, and exit."""
     said = error.format_message()
     if "--json" in sys.argv:
         output.print_failure("UsageError", said, error.exit_code)

@@ -68,7 +68,10 @@ def handle_errors(*, json: bool, debug: bool, trust: bool = False) -> Generator[
         code = VERIFICATION_FAILED if isinstance(error, LedgerTampered) else refused
         _fail(type(error).__name__, str(error), code, json=json, debug=debug)
     except MemoryError:
-        message = "this machine has not enough memory for it: make it smaller, or use another machine"
+        message = (
+            "this machine does not have enough memory: reduce the size of the experiment, or use "
+            "another machine"
+        )
         _fail("MemoryError", message, BAD_USAGE, json=json, debug=debug)
     except OSError as error:
         # A file or a disk that does not do what it is asked for: nothing that we could mend.
@@ -185,7 +188,7 @@ def _json_escape(sign: str) -> str:
 
 
 def _bug(error: Exception, kept: str | None = None) -> str:
-    words = f"{error}; run again with --debug and tell us" if kept is None else f"{kept}; tell us"
+    words = f"{error}; run again with --debug, and report it" if kept is None else f"{kept}; tell us"
     return f"a bug of ours, {type(error).__name__}: {words}"
 
 
@@ -216,11 +219,12 @@ Changes = Annotated[
 # Options that `verb` adds to each verb, in this order.
 SHARED: Mapping[str, Any] = {
     "trust": Annotated[
-        bool, typer.Option("--trust", help="Import code that a run's own folder names; that executes it.")
+        bool,
+        typer.Option("--trust", help="Import code that a run's own folder names; importing executes it."),
     ],
     "json": Annotated[bool, typer.Option("--json", help="Print one JSON document.")],
-    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no remarks.")],
-    "debug": Annotated[bool, typer.Option("--debug", help="Show where an error came from.")],
+    "quiet": Annotated[bool, typer.Option("--quiet", "-q", help="Print results only, no messages.")],
+    "debug": Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")],
 }
 
 

@@ -1,4 +1,4 @@
-"""The report of what a directory remembers: a run, over or not; several; trials, studies, sweeps, audits.
+"""Report of a directory: a run, finished or not; several runs; trials, studies, sweeps, audits.
 
 Nothing is trained, no record is read, and nothing in the directory changes.
 """
@@ -43,7 +43,7 @@ def page(paths: Sequence[Path]) -> Page:
     for name, path in _unique_names(paths).items():
         found = load_directory(path)
         if not isinstance(found, Run):
-            raise InvalidValue(f"{path} is not allowed beside others: it must be a single run that is over")
+            raise InvalidValue(f"{path} cannot be compared: it must be a single run that is over")
         runs[name] = found.report_data()
     from tacit.reports.run import comparison
 
@@ -51,7 +51,7 @@ def page(paths: Sequence[Path]) -> Page:
 
 
 def load_directory(path: Path) -> "Run | Page":
-    """The run that a directory remembers, or the report of what else there is."""
+    """Load the run of a directory, or the report of any other result."""
     if not path.is_dir():
         raise InvalidFile(f"{path} is not the directory of a run")
     swept = sweeps.load(path)
@@ -73,15 +73,21 @@ def load_directory(path: Path) -> "Run | Page":
     return experiment.load(path)
 
 
-def data_protection(path: Path) -> Page:
-    """The summary of a run that a data-protection officer can file."""
+def data_protection(path: Path, answers: Path | None = None) -> Page:
+    """Return the data-protection page of a run.
+
+    Args:
+        path: The directory of the run.
+        answers: A TOML file whose table `[dpia]` fills in the form; by default the run's own.
+    """
     from tacit.reports.dpia import summary
+    from tacit.reports.dpia_form import read_answers
 
     found = load_directory(path)
     document = found.document if isinstance(found, Page) else found.document()
     if document.get("kind") != "run":
-        raise InvalidValue(f"{path} is not allowed here: a data-protection summary is about a single run")
-    return summary(document)
+        raise InvalidValue(f"{path} is not allowed here: a data-protection page is about a single run")
+    return summary(document, None if answers is None else read_answers(answers))
 
 
 def current_page(asked: Experiment, path: Path) -> Page:
@@ -140,7 +146,7 @@ def _summary_page(found: BatchResult[Any] | AttackScores) -> Page:
     """Return the summary of a result without a page of its own."""
     return Page(
         title=found.name,
-        lead=f"What came of {found.name}.",
+        lead=f"Results of {found.name}.",
         sections=(Section("Result", (Code(found.summary()),)),),
         document={"schema": 1, "kind": type(found).__name__.lower(), **found.as_dict()},
     )
@@ -151,5 +157,5 @@ def _unique_names(paths: Sequence[Path]) -> dict[str, Path]:
     short = [path.name for path in paths]
     names = short if len(set(short)) == len(paths) else [str(path) for path in paths]
     if len(set(names)) < len(paths):
-        raise InvalidValue(f"runs = {', '.join(names)} is not allowed: each may be named once")
+        raise InvalidValue(f"runs = {', '.join(names)} is not allowed: name each run once")
     return dict(zip(names, paths, strict=True))

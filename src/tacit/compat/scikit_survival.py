@@ -56,7 +56,7 @@ def outcomes(y: "ArrayLike | pd.DataFrame | tuple[ArrayLike, ArrayLike]") -> tup
     return given[other].astype(np.float64), given[truth[0]].astype(np.float64)
 
 
-def structured(time: ArrayLike, event: ArrayLike) -> NDArray[np.void]:
+def as_structured(time: ArrayLike, event: ArrayLike) -> NDArray[np.void]:
     """Times and events as the structured array that scikit-survival takes."""
     times = np.asarray(time, dtype=np.float64)
     made = np.empty(len(times), dtype=[("event", np.bool_), ("time", np.float64)])

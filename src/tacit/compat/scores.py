@@ -23,8 +23,8 @@ def warn_of_score(estimator: object, privacy: Privacy | Open | None) -> None:
         return
     warnings.warn(
         "score() is computed from these records without protection: no epsilon covers it, and it is in no "
-        "statement and no ledger; where they are private, keep it to yourself, score on public records, or "
-        "choose by `tacit tune`, which pays for its choice",
+        "statement and no ledger; for private records, do not publish it; score on public records, or choose "
+        "by `tacit tune`, whose budget covers the choice",
         UnprotectedScore,
         stacklevel=3,
     )

@@ -209,7 +209,9 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
     def shape(self) -> NetworkShape:
         """Shape of the networks."""
         if self.inputs is None or self.actions is None:
-            raise InvalidValue("inputs and actions are not known: they are found in the worlds, by tacit.fit")
+            raise InvalidValue(
+                "inputs and actions are not known yet: tacit.fit reads them from the environments"
+            )
         return NetworkShape(self.inputs, tuple(self.hidden), self.actions)
 
     @property
@@ -226,8 +228,8 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
         """Return this task; refuse record-level privacy, as there are no records."""
         if isinstance(privacy, Privacy) and privacy.unit == "record":
             raise Refused(
-                'unit = "record" does not go with ppo: a world has no records, and episodes hang on one '
-                'another. Use unit = "site".'
+                'unit = "record" does not go with ppo: an environment has no records, and episodes depend on '
+                'one another. Use unit = "site".'
             )
         return self
 

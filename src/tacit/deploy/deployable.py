@@ -137,8 +137,9 @@ def _remote_tables(experiment: Experiment, sites: Sequence[str]) -> dict[str, Do
         column = experiment.sites.column if isinstance(experiment.sites, ByColumn) else data.site
         return {"data": _remote_records(data, column), "sites": named}
     raise Refused(
-        f"[data] kind = {data.kind!r} is in one place, and sites hold theirs: write what is agreed about "
-        'them (kind = "held-records", "held-curves" or "held-worlds"), or try it out here (--rehearse)'
+        f"[data] kind = {data.kind!r} is on one machine, and in a deployment the sites hold their data: "
+        'describe these data (kind = "held-records", "held-curves" or "held-worlds"), or rehearse it '
+        "here (--rehearse)"
     )
 
 
@@ -148,8 +149,8 @@ def _remote_records(data: Csv, column: str | None) -> Document:
 
     if data.standardize:
         raise Refused(
-            "standardize = true takes means and spreads from all records, which nobody has: give public ones "
-            "as `center` and `scale` in [data]"
+            "standardize = true needs means and standard deviations of all records, which no party holds: "
+            "give public ones as `center` and `scale` in [data]"
         )
     beside = {data.time, data.event, data.entry, data.weight, column, *data.leave}
     table = read_table(data.path)
@@ -167,16 +168,14 @@ def _refuse_own(document: Document) -> None:
     """Refuse what no site does: to load code, and to run more than one run at once."""
     for name in ("tune", "study", "attack"):
         if name in document:
-            raise InvalidFile(
-                f"it has a table [{name}], which asks for many runs in one process: leave it out"
-            )
+            raise InvalidFile(f"it has a table [{name}], which asks for many runs in one process: remove it")
     _refuse_code(document, "")
 
 
 def _refuse_code(table: Document, place: str) -> None:
     kind = table.get("kind")
     if isinstance(kind, str) and ":" in kind:
-        raise Refused(f"[{place}] kind = {kind!r} is code of your own, which no site loads: use one of ours")
+        raise Refused(f"[{place}] kind = {kind!r} is your own code, which no site loads: use a built-in kind")
     for name, value in table.items():
         if isinstance(value, dict):
             _refuse_code(cast(Document, value), f"{place}.{name}".strip("."))
@@ -216,7 +215,9 @@ def split_data(
             already.
     """
     if federation.distant:
-        raise Refused(f"[data] {experiment.data.kind} is at the sites already: nothing is to be handed over")
+        raise Refused(
+            f"[data] {experiment.data.kind} is at the sites already: there are no data to hand over"
+        )
     tables = _tables(experiment)
     for name in federation:
         require_site_name("site", name, of="machine")
@@ -247,8 +248,8 @@ def _tables(experiment: Experiment) -> dict[str, Document]:
         for kind in _kinds(table):
             if ":" in kind:
                 raise Refused(
-                    f"[{name}] kind = {kind!r} is code of your own: a site takes data and runs no code that "
-                    "comes with them. Use a kind of ours"
+                    f"[{name}] kind = {kind!r} is your own code: a site receives data and never code. Use a "
+                    "built-in kind"
                 )
     return {name: tables[name] for name in PARTS if name in tables}
 

@@ -331,7 +331,7 @@ def _require_writable(sites: Mapping[str, object], out: Path, host: str, port: i
     there += [site_folder(out, name) / SITE_FILE for name in sites]
     for file in there:
         if file.exists():
-            raise Refused(f"{file} is there already: choose another folder, nothing is overwritten")
+            raise Refused(f"{file} exists already: choose another folder, nothing is overwritten")
 
 
 def _example(agreed: Mapping[str, Any]) -> dict[str, object]:

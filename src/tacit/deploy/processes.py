@@ -103,7 +103,7 @@ class ProcessGroup:
         program = self._programs.get(role)
         code = None if program is None else program.poll()
         if program is None or code is not None:
-            raise NotRunning(f"{role} has ended (exit status {code}); its last words: {self._last(role)}")
+            raise NotRunning(f"{role} has ended (exit status {code}); its last output: {self._last(role)}")
 
     def stop(self) -> None:
         """End everything: first who asks, then who is asked."""

@@ -86,7 +86,8 @@ class RehearsalResult:
         spent = seconds_per_round(self.run)
         pace = "" if spent is None else f"\nA round took {spent:.1f} seconds, most of it Flower's own."
         return (
-            f"{self.run.summary()}\n\nBeside the same experiment in one process: {found}. Weights differ by "
+            f"{self.run.summary()}\n\nCompared with the same experiment in one process: {found}. Weights "
+            "differ by "
             f"{self.difference:.2g} at most, and the ledgers have {ledgers}.{pace}"
         )
 
@@ -116,7 +117,7 @@ def rehearse(
     require_extra("flwr", "flower", "a federation of processes")
     experiment = fit_to_machine(read(file, changes), sites, told)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InvalidValue(f"{out} is there already: choose another folder, nothing is overwritten")
+        raise InvalidValue(f"{out} exists already: choose another folder, nothing is overwritten")
     federation = experiment.open_federation()
     document, tables = lay_out(experiment, federation, out)
     port = free_port()
@@ -145,13 +146,13 @@ def fit_to_machine(experiment: Experiment, sites: int | None, told: Callable[[st
     privacy = experiment.privacy
     if experiment.data.distant:
         raise Refused(
-            f"[data] kind = {experiment.data.kind!r} is at the sites, and a rehearsal deals data out: "
-            "rehearse with a file whose data are here, simulated for one"
+            f"[data] kind = {experiment.data.kind!r} is at the sites, and a rehearsal distributes data from "
+            "this machine: rehearse with a file whose data are here, such as simulated data"
         )
     if not isinstance(privacy, Open) and not privacy.rehearsal and not experiment.data.public:
         raise Refused(
-            "the records of a rehearsal are dealt out on this machine, and the noise of both runs has to be "
-            "the same: declare it, --set privacy.rehearsal=true"
+            "a rehearsal distributes records on this machine, and compares two runs with the same noise: "
+            "declare it, --set privacy.rehearsal=true"
         )
     if not isinstance(experiment.sites, SplitByCount):
         if sites is not None:

@@ -141,7 +141,7 @@ def open_message(
     except files.DAMAGED as error:
         raise Unreadable("schema", f"it cannot be read ({error})") from error
     if letter.format != FORMAT:
-        raise Unreadable("schema", f"it is of format {letter.format!r}, and {FORMAT!r} is spoken here")
+        raise Unreadable("schema", f"it is of format {letter.format!r}, and {FORMAT!r} is required")
     if not roster.is_signed_by(letter.writer, outer.signature, _signing_input(outer.letter)):
         raise Unreadable("unknown", f"it is not signed by {letter.writer!r}")
     if letter.reader not in ("", reader):

@@ -116,7 +116,7 @@ class Remote(Flower):
                 absent.append(f"{name} ({found.detail})")
         if len(there) < least:
             raise SitesUnreachable(
-                f"not everybody is there after {self.wait:g} seconds: {'; '.join(absent)}. Start their "
+                f"some sites are missing after {self.wait:g} seconds: {'; '.join(absent)}. Start their "
                 "guards and nodes, or leave them out of [sites]"
             )
         return there
@@ -169,7 +169,7 @@ class Remote(Flower):
         if needed and all(isinstance(answer, NoReply) for answer in found.values()):
             told = "; ".join(f"{name}: {cast(NoReply, why).detail}" for name, why in found.items())
             raise SitesUnreachable(
-                f"no site has answered ({told}). Nothing is lost: go on with --resume when they are back"
+                f"no site answered ({told}). Nothing is lost: resume with --resume when they are back"
             )
         return found
 
@@ -204,10 +204,10 @@ class Remote(Flower):
             if letter.writer != name:
                 raise Unreadable("unknown", f"it is signed by {letter.writer!r}")
         except Unreadable as error:
-            return NoReply(error.reason, f"its answer is left out: {error}")
+            return NoReply(error.reason, f"its answer is excluded: {error}")
         if letter.about == "refused":
             why = letter.content.get("why")
-            told = why if isinstance(why, str) else "it does not say why"
+            told = why if isinstance(why, str) else "it gives no reason"
             return Refusal("refused", told, budget=letter.content.get("budget") is True)
         return letter
 
@@ -262,4 +262,4 @@ def metrics_of(answer: SignedMessage) -> Metrics:
     try:
         return msgspec.convert(answer.content.get("diary", {}), type=Metrics)
     except msgspec.ValidationError as error:
-        raise Unreadable("schema", f"its diary cannot be read ({error})") from error
+        raise Unreadable("schema", f"its metrics cannot be read ({error})") from error

@@ -19,7 +19,7 @@ from tacit.aggregation.base import Aggregator, as_aggregator
 from tacit.aggregation.robust.krum import Krum
 from tacit.aggregation.robust.mixing import Bucketing, Mixing
 from tacit.errors import InvalidFile, InvalidValue, Refused, TooFewSites, require, require_word
-from tacit.experiments.batch import Batch, Cell, Row
+from tacit.experiments.batch import Cell, CellBatch, Row
 from tacit.experiments.experiment import Experiment, construct_experiment
 from tacit.privacy.policy import Open, Privacy
 from tacit.reports.text import BROKEN, NAMES, fit_table
@@ -59,7 +59,7 @@ class AttackCell(Cell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttackTrials(Batch[AttackCell, "AttackScores"]):
+class AttackTrials(CellBatch[AttackCell, "AttackScores"]):
     """Trials of an experiment file with a table [attack].
 
     Args:
@@ -154,7 +154,7 @@ class AttackTrials(Batch[AttackCell, "AttackScores"]):
         """Nothing: scores are for the table."""
         return ""
 
-    def known(self, directory: Directory) -> dict[AttackCell, Row]:
+    def read_rows(self, directory: Directory) -> dict[AttackCell, Row]:
         """The trials of a directory."""
         scores = _read_scores(directory)
         return {} if scores is None else scores.rows()
@@ -324,7 +324,7 @@ def _score(experiment: Experiment, federation: Federation) -> tuple[float | None
     except InvalidValue as error:
         if experiment.attack is None:
             raise
-        return None, f"the run broke: {error}"
+        return None, f"the run failed: {error}"
     found = run.scores.get(experiment.task.goal[0])
     return found, None if found is not None else "there is no score"
 

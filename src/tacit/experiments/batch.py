@@ -71,7 +71,7 @@ def silent(line: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch(ABC, Generic[CellKind, ResultKind]):
+class CellBatch(ABC, Generic[CellKind, ResultKind]):
     """Many runs that one experiment file asks for.
 
     Args:
@@ -138,7 +138,7 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
         failed = row["failed"]
         return f"{cell}: {self.outcome(row) if failed is None else f'failed: {failed}'}"
 
-    def known(self, directory: Directory) -> dict[CellKind, Row]:
+    def read_rows(self, directory: Directory) -> dict[CellKind, Row]:
         """The rows of a directory; a line that cannot be read does not count."""
         found: dict[CellKind, Row] = {}
         kind = type(self.cells[0])
@@ -150,9 +150,9 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
             found[kind.from_row(row)] = row
         return found
 
-    def finished(self, directory: Directory) -> dict[CellKind, Row]:
+    def done_rows(self, directory: Directory) -> dict[CellKind, Row]:
         """The rows that need not be made again."""
-        rows = self.known(directory)
+        rows = self.read_rows(directory)
         return {cell: row for cell, row in rows.items() if row["failed"] is None or not self.retries}
 
     def begin(self, directory: Directory, rows: Mapping[CellKind, Row]) -> None:
@@ -197,7 +197,7 @@ class Batch(ABC, Generic[CellKind, ResultKind]):
         self.check()
         directory, every = Directory(out), self.cells
         with directory.claim(self.document, resume=resume):
-            rows = self.finished(directory)
+            rows = self.done_rows(directory)
             self.begin(directory, rows)
             missing = [cell for cell in every if cell not in rows]
 
@@ -226,7 +226,7 @@ class BatchResult(ABC, Generic[CellKind]):
         path: The directory of the batch.
     """
 
-    batch: Batch[CellKind, Any]
+    batch: CellBatch[CellKind, Any]
     rows: Mapping[CellKind, Row]
     path: Path | None = None
 
@@ -401,7 +401,7 @@ def without_workers(document: Table) -> Table:
 
 
 def _results(
-    batch: Batch[CellKind, Any],
+    batch: CellBatch[CellKind, Any],
     cells: Sequence[CellKind],
     place: Path | None,
     begin: Callable[[CellKind], None],
@@ -438,8 +438,8 @@ def _row(future: "Future[Row]") -> Row:
         return future.result()
     except BrokenProcessPool as error:
         raise TacitError(
-            "a process of the study died, perhaps for want of memory: use fewer workers (study.workers, or "
-            '--workers), and resume. A script has to start a study under if __name__ == "__main__":'
+            "a process of the study died, perhaps of lack of memory: use fewer workers (study.workers, or "
+            '--workers), and resume. A script must start a study under if __name__ == "__main__":'
         ) from error
 
 
@@ -456,11 +456,11 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work(made: tuple[type[Batch[Any, Any]], str, str], cell: Cell, place: Path | None) -> Row:
+def _work(made: tuple[type[CellBatch[Any, Any]], str, str], cell: Cell, place: Path | None) -> Row:
     """Run one cell, in a process of its own, from plain data."""
     return _construct(*made).run_cell(cell, place)
 
 
 @lru_cache(maxsize=1)
-def _construct(kind: type[Batch[Any, Any]], text: str, folder: str) -> Batch[Any, Any]:
+def _construct(kind: type[CellBatch[Any, Any]], text: str, folder: str) -> CellBatch[Any, Any]:
     return kind.construct(parse(text, "the study"), Path(folder))

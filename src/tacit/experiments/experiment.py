@@ -25,6 +25,7 @@ from tacit.learning.task import Task, TaskBase, as_task
 from tacit.privacy.contracts import Layout
 from tacit.privacy.plan import Plan
 from tacit.privacy.policy import Open, Privacy
+from tacit.reports.dpia_form import TABLE, Answers, construct_answers
 from tacit.runs.queries import with_saved_answers
 from tacit.runs.setup import PublicFacts, prepare, resolve_aggregator, resolve_sites, sites_warnings
 from tacit.runs.spec import OPTIONS, RunSpec, option_kinds
@@ -80,6 +81,9 @@ class Header:
         require_name("name", self.name)
 
 
+NO_ANSWERS = Answers()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Experiment(Header, RunSpec):
     """Experiment of a file: the options of a run, and the source of its data.
@@ -88,11 +92,13 @@ class Experiment(Header, RunSpec):
         data: The source of the data, a kind of [data].
         sites: The split of the data, a kind of [sites].
         task: The model to train, a kind of [task].
+        dpia: Answers for the data-protection page of the run, the table [dpia].
     """
 
     data: SourceBase
     sites: SplitBase
     task: TaskBase
+    dpia: Answers = NO_ANSWERS
 
     def __post_init__(self) -> None:
         Header.__post_init__(self)
@@ -139,7 +145,7 @@ class Experiment(Header, RunSpec):
         parts = {"data": self.data, "sites": self.sites, "task": self.task}
         kinds: dict[str, Layout] = {name: part.layout for name, part in parts.items()}
         if isinstance(self.sites, NamedSites):
-            here = f"another one: [data] {self.data.kind} is here, to be dealt out"
+            here = f"another one: [data] {self.data.kind} is on this machine, and must be divided among sites"
             require(self._is_remote, "[sites] kind", NamedSites.kind, here)
             kinds |= {"sites": kinds["data"]} if kinds["data"] in NamedSites.layouts else {}
         if len(set(kinds.values())) > 1:
@@ -186,7 +192,7 @@ class Experiment(Header, RunSpec):
 
         return run_spec(
             self, federation, baselines=self.baselines, name=self.name, out=out, resume=resume,
-            callbacks=callbacks,
+            callbacks=callbacks, answers=self.dpia,
         )  # fmt: skip
 
 
@@ -230,7 +236,7 @@ def load(path: str | Path, task: Task | None = None, *, trust: bool = False) -> 
 
 
 def construct_experiment(document: Table, folder: Path) -> Experiment:
-    """The experiment that a document says, its files beside `folder`."""
+    """Construct the experiment of a document; relative paths are relative to `folder`."""
     if "tune" in document:
         raise InvalidFile("it has a table [tune]: choose among its candidates with tacit tune")
     if "sweep" in document:
@@ -245,7 +251,7 @@ def construct_experiment(document: Table, folder: Path) -> Experiment:
             "its table [attack] asks for more than one run: use tacit run, or tacit.experiments.attacks"
         )
     header = [entry.name for entry in dataclasses.fields(Header)]
-    refuse_unknown("", document, [*header, *KINDS])
+    refuse_unknown("", document, [*header, *KINDS, TABLE])
     if "task" not in document:
         raise InvalidFile('[task] is missing: an experiment needs one, at least kind = "logistic-hazard"')
     document = _with_defaults(document)
@@ -256,11 +262,11 @@ def construct_experiment(document: Table, folder: Path) -> Experiment:
         for name, kinds in KINDS.items()
         if name in document or name not in OPTIONS
     }
-    return Experiment(**vars(head), **parts)
+    return Experiment(**vars(head), **parts, dpia=construct_answers(document))
 
 
 def _with_defaults(document: Table) -> Table:
-    """A document with what it means by what it does not say, because of what it learns."""
+    """Fill in the defaults that the task kind implies (`Task.usual`)."""
     task: object = document["task"]
     named = cast(Table, task).get("kind") if isinstance(task, dict) else None
     kind = KINDS["task"].get(named) if isinstance(named, str) else None

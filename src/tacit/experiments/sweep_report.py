@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 NOTHING = "-"
 OPEN, UNPROVEN = "open", "not proven"
 CHOOSE = (
-    "Each run has a price of its own, as if there were no other. To choose a value for records that are "
-    "somebody's, choose within one promise: tacit tune."
+    "Each run states its own price. To choose a value on private records, choose within one promise: tacit "
+    "tune."
 )
 # The label of a single line.
 ONE = "federated"
@@ -258,7 +258,7 @@ def headline(swept: SweepResult) -> str:
     """Return the main result of the sweep in one sentence."""
     rows = _rows(swept).to_dict("records")
     if not rows:
-        return f"Nothing can be drawn of {swept.name} yet"
+        return f"There are no results to plot for {swept.name} yet"
     score, form = _title(swept.goal[0]), score_format(swept)
     best = max if swept.goal[1] == "max" else min
     if axis_key(swept) != EPSILON:
@@ -388,7 +388,7 @@ def _reproduce(swept: SweepResult) -> dict[str, Any]:
 def _reproduction_blocks(told: dict[str, Any]) -> list[Block]:
     versions = tuple((name, str(version)) for name, version in told["environment"].items())
     return [
-        Text("With this file, whose table [sweep] says what is swept:"),
+        Text("With this file, whose table [sweep] lists the values:"),
         Code(told["command"]),
         Folded("The file", (Code(told["experiment"]),)),
         Folded("What it ran on", (Facts(versions),)),

@@ -149,17 +149,18 @@ class SweepResult(BatchResult[SweepCell]):
         every, failed = len(self.batch.cells), sum(map(len, self.failures.values()))
         loose = [cell for cell, row in self.rows.items() if row["failed"] is None and _loose(row)]
         seeds, unknown = len(self.batch.seeds), len(self.unknown)
-        apart = "there are no intervals" if seeds == 1 else "intervals are what these two differ by"
+        apart = "there are no intervals" if seeds == 1 else "intervals are the range of the two"
         promise = self.batch.example.privacy
         told = {
             f"{failed} of {every} runs failed. The same command tries them again.": bool(failed),
-            f"{unknown} of {every} runs are still to be made. The same command goes on.": bool(unknown),
-            f"Nothing is proven of what {len(loose)} runs cost: they are not drawn.": bool(loose),
-            f"{seeds} seed{'s' * (seeds > 1)}: {apart}. More tell more (--seeds).": seeds < ENOUGH,
+            f"{unknown} of {every} runs are still to be made. The same command resumes.": bool(unknown),
+            f"The price of {len(loose)} runs is not proven: they are not plotted.": bool(loose),
+            f"{seeds} seed{'s' * (seeds > 1)}: {apart}. More seeds give narrower intervals (--seeds).": seeds
+            < ENOUGH,
             REHEARSED: isinstance(promise, Privacy) and promise.rehearsal,
         }
         bare = list(dict.fromkeys(what for row in self.rows.values() for what in row.get("bare") or ()))
-        stops = [f"Left without protection, in every run: {'; '.join(bare)}."] if bare else []
+        stops = [f"Unprotected, in every run: {'; '.join(bare)}."] if bare else []
         minds = [words for words, holds in told.items() if holds]
         return [
             *({"tone": "stop", "words": words} for words in stops),
@@ -184,7 +185,7 @@ class SweepResult(BatchResult[SweepCell]):
 
         drawn = self.figure()
         if drawn is None:
-            announce("left out the curve: too few runs have a score, or there are too many lines")
+            announce("the curve is not plotted: too few runs have a score, or there are too many lines")
             return {}
         Path(folder).mkdir(parents=True, exist_ok=True)
         name = "privacy-utility" if EPSILON in self.keys else "sweep"

@@ -23,8 +23,8 @@ from tacit.errors import InvalidFile, InvalidValue, Refused, TacitError, require
 from tacit.experiments.batch import (
     CELLS,
     Announce,
-    Batch,
     Cell,
+    CellBatch,
     Row,
     count_words,
     finite,
@@ -54,7 +54,7 @@ WORKERS = 2
 EPSILON = "privacy.epsilon"
 # Keys that have another option, or change no result.
 FIXED = {
-    "seed": "say how many seeds there are (--seeds)",
+    "seed": "give the number of seeds (--seeds)",
     "name": "it changes no result",
     "baselines": "it changes no result",
 }
@@ -110,7 +110,7 @@ class SweepCell(Cell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep(Batch[SweepCell, "SweepResult"]):
+class Sweep(CellBatch[SweepCell, "SweepResult"]):
     """One experiment at every combination of some values, with several seeds.
 
     Args:
@@ -218,7 +218,7 @@ class Sweep(Batch[SweepCell, "SweepResult"]):
         directory = Directory(out)
         if directory.read(EXPERIMENT) != tomli_w.dumps(self.document).encode():
             return {}
-        return self.finished(directory)
+        return self.done_rows(directory)
 
     def run(
         self,
@@ -263,7 +263,7 @@ def read(
     for change in plain:
         if parse_list(change)[0] in keys:
             raise InvalidFile(
-                f"--set {parse_list(change)[0]} is said twice: give all of its values in one list"
+                f"--set {parse_list(change)[0]} is given twice: put all of its values in one list"
             )
     if workers is not None:
         require_count("workers", workers)
@@ -278,7 +278,7 @@ def load(path: str | Path) -> "SweepResult | None":
     if not read_as(lambda document, folder: "sweep" in document, path, ()):
         return None
     directory, sweep = Directory(path), read(path)
-    return sweep.result(sweep.known(directory), directory.path)
+    return sweep.result(sweep.read_rows(directory), directory.path)
 
 
 def run_experiment(experiment: Experiment) -> Row:
@@ -309,7 +309,7 @@ def baseline_changes(changes: Changes) -> Changes:
 def _build_sweep(lists: list[str], seeds: int | None, document: Table, folder: Path) -> Sweep:
     """The sweep that a file and a command line say together."""
     if "sweep" in document and lists:
-        raise InvalidFile("its table [sweep] says what is swept: leave either that or the lists out")
+        raise InvalidFile("its table [sweep] lists the values: remove either that or the lists")
     given = document.get("sweep", {"set": lists})
     if isinstance(given, dict) and seeds is not None:
         given = {**cast(Table, given), "seeds": seeds}
@@ -345,15 +345,15 @@ def _require_public(experiment: Experiment, promise: Privacy | Open) -> None:
     """Refuse private records outside a rehearsal: a sweep sees every score, on one ledger per run."""
     if experiment.data.distant:
         raise Refused(
-            f"a sweep does not go with [data] {experiment.data.kind}, which is at the sites: sweep simulated "
-            "data of the same kind"
+            f"a sweep does not go with [data] {experiment.data.kind}, whose data are at the sites: sweep "
+            "simulated data of the same kind"
         )
     somebodys = not isinstance(promise, Open) and not promise.rehearsal
     if somebodys and not experiment.data.public:
         raise Refused(
-            "a sweep does not go with a promise about records that are somebody's: it looks at the scores of "
-            "every run, and each would be charged on a ledger of its own. Rehearse it ([privacy] rehearsal = "
-            "true), sweep simulated data, or choose within one promise (tacit tune)"
+            "a sweep does not go with a promise about private records: it compares the scores of all runs, "
+            "and each run would charge its own ledger. Rehearse it ([privacy] rehearsal = true), sweep "
+            "simulated data, or choose within one promise (tacit tune)"
         )
 
 
@@ -382,7 +382,7 @@ def parse_list(change: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _pieces(text: str) -> list[str]:
-    """The text, parted at commas that are in no quotes and no brackets."""
+    """Split the text at commas outside quotes and brackets."""
     pieces, depth, quote, escaped = [""], 0, "", False
     for letter in text:
         if letter == "," and not depth and not quote:
@@ -410,7 +410,7 @@ def values_by_key(lists: Sequence[str]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for key, values in map(parse_list, lists):
         if key in found:
-            raise InvalidFile(f"--set {key} is said twice: give all of its values in one list")
+            raise InvalidFile(f"--set {key} is given twice: put all of its values in one list")
         found[key] = values
         meant = [repr(_number(text)) for text in values]
         if len(set(meant)) < len(meant):

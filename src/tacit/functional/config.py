@@ -153,9 +153,7 @@ class Blocks:
         """
         missing = [party for party in self.parties if party not in rows]
         if missing:
-            raise TooFewSites(
-                f"{', '.join(missing)} sent nothing that can be used, and every party is needed"
-            )
+            raise TooFewSites(f"{', '.join(missing)} sent no usable answer, and every party is needed")
         whole = np.empty((self.records, self.columns))
         for party, names in self.parties.items():
             many = self.column_count(party)
@@ -301,7 +299,7 @@ class FunctionalConfig(BoostingConfig):
     def column_blocks(self) -> Blocks:
         """Column layout of the coordinates of all curves."""
         if self.records is None:
-            raise InvalidValue("the curves are not known yet: settle the task with a federation first")
+            raise InvalidValue("the curves are not known yet: bind the task to a federation first")
         return Blocks(
             parties=self.parties,
             order=tuple(self.predictors),
@@ -327,7 +325,7 @@ class FunctionalConfig(BoostingConfig):
         """Parts of a subject that the promise does not cover."""
         if self.release_moments or self.protect == "all":
             return ()
-        known = "which the active party uses as it is: sums with it are in the state and in the model"
+        known = "which the active party uses without noise: sums with it are in the state and in the model"
         return (f"its response ({self.response}), {known}",)
 
     @property

@@ -113,7 +113,7 @@ def r2(true: ArrayLike, predicted: ArrayLike, times: ArrayLike | None = None) ->
     pair = _pair(true, predicted, times)
     mean = pair.true.sum(axis=0) / np.maximum(pair.known.sum(axis=0), 1)
     spread = _square(pair, np.where(pair.known, pair.true - mean, 0.0))
-    require(spread > 0, "true", "the same curve for everybody", "curves that differ, to be explained")
+    require(spread > 0, "true", "the same curve for all subjects", "curves that differ, to be explained")
     return 1 - _square(pair, pair.true - pair.predicted) / spread
 
 

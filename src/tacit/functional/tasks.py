@@ -104,8 +104,8 @@ class Boosting(FunctionalConfig, TaskBase):
         settled._require_radii(columns)
         grids = all(not isinstance(found, Agreed) and found.owners is None for found in columns.values())
         provenance.declare_public([
-            "who the subjects are, and in which order: the parties have agreed on them",
-            "which party holds which curves, their domains" + (" and their grids" if grids else ""),
+            "the subjects and their order, on which the parties agreed",
+            "the party of each curve, its domain" + (" and its grid" if grids else ""),
         ])  # fmt: skip
         return settled
 
@@ -216,13 +216,13 @@ class Boosting(FunctionalConfig, TaskBase):
         found = _run_scores(self.model(state).score(held_out.columns, held_out[self.response]))
         if any(math.isnan(value) for value in found.values()):
             raise InvalidValue(
-                f"{self.response} is 0, or the same for all of them, and nothing can be explained"
+                f"{self.response} is 0, or the same for all of them, and there is nothing to explain"
             )
         return found
 
     def losses(self, state: Array, table: object) -> NDArray[np.float64]:
         """Not supported: a fit of one round is not watched."""
-        raise AssertionError("a fit of one round is not watched")
+        raise AssertionError("a fit of one round has no rounds to watch")
 
     def model(self, state: Array) -> "Model":
         """Fit the model to the released state; cached for the last one."""
@@ -296,8 +296,8 @@ def _require_usable(name: str, found: "Curves", provenance: Provenance) -> None:
     """Refuse curves that nothing can be learnt from; ask where their domain was taken from them."""
     found.require_varying()
     if found.guessed:
-        what = f"the domain of {name}, from the first time to the last that anybody was observed"
-        provenance.look(what, instead="say the domain of its curves")
+        what = f"the domain of {name}, from the first time to the last at which any subject was observed"
+        provenance.look(what, instead="give the domain of its curves")
 
 
 def _run_scores(scores: Mapping[str, float]) -> dict[str, float]:

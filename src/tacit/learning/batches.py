@@ -48,7 +48,7 @@ class Batch:
         """
         if self.whole is not None:
             return self.whole[0].uniforms[:, self.whole[1]]
-        assert self.chance is not None, "a step that draws is told where from"
+        assert self.chance is not None, "a step with sampling needs a key"
         drawn = np.zeros(self.present.shape)
         for site, here, stream in zip(drawn, self.present, self.chance.streams, strict=False):
             site[here] = stream.uniform((int(here.sum()),))

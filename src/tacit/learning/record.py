@@ -25,7 +25,7 @@ Status = Literal["active", "watch", "quarantined", "probation"]
 ALSO = ("findings", "notes", "intervals", "sites", "left_out")
 # Reason for leaving out a part of a plan.
 OVERSPENT = (
-    "the budget does not bear it, since work that was cut off could not be repeated and was paid twice"
+    "the budget does not cover it, because interrupted work could not be repeated and was charged twice"
 )
 TROUBLED: dict[Status, str] = {"quarantined": "suspected", "probation": "on trial", "watch": "watched"}
 

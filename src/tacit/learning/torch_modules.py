@@ -109,10 +109,10 @@ def refuse_running_state(module: nn.Module) -> None:
                 "stopping hold a model back as well"
             )
     for name, _ in module.named_buffers():
-        raise Refused(f"{name} is a buffer, which no site's update carries: make it a parameter or constant")
+        raise Refused(f"{name} is a buffer, which is not part of the update: make it a parameter or constant")
 
 
-def _squared(output: Tensor, y: Tensor) -> Tensor:
+def _squared_error(output: Tensor, y: Tensor) -> Tensor:
     return (output[0] - y) ** 2 / 2
 
 
@@ -127,7 +127,7 @@ def _cross_entropy(output: Tensor, y: Tensor) -> Tensor:
 
 # The losses of one record that have a name, as torch differentiates them.
 FUNCTIONS: Mapping[LossName, LossFunction] = {
-    "squared": _squared,
+    "squared": _squared_error,
     "logistic": _logistic,
     "cross-entropy": _cross_entropy,
 }
@@ -396,8 +396,8 @@ def _size(call: Callable[[Flat, Tensor | None], Tensor], part: Flat, weights: Te
     known, again = call(units, own), call(units, own)
     if not _alike(known, again):
         raise Refused(
-            "the module answers the same records in two ways, as one that draws at random does: single "
-            'records cannot be protected with it. Take out what draws, or protect whole sites (unit="site")'
+            "the module gives two answers for the same records, as a random one does: it cannot protect "
+            'single records. Remove random layers, or protect whole sites (unit="site")'
         )
     for shift in (1, 2, 3, 5, 8, 13, 21):
         rolled = [one.roll(shift, 0) for one in units]

@@ -146,6 +146,6 @@ def require_public(weights: str | Mapping[str, float], federation: Collection[st
         require(set(weights) == set(federation), "weights", sorted(weights), "one for each site")
     elif weights not in ("uniform", "public"):
         raise Refused(
-            f'weights = "{weights}" cannot be kept private: the number of records at a site is a secret. '
-            'Use weights = "uniform", or give public weights.'
+            f'weights = "{weights}" cannot be kept private: the number of records of a site is private. Use '
+            'weights = "uniform", or give public weights.'
         )

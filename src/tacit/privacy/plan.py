@@ -58,10 +58,10 @@ class SignalToNoise:
     def sentence(self) -> str:
         """Return the warning in words."""
         return (
-            f"the signal will drown: by the bound, the mean of {self.sites:g} updates of {self.numbers:,} "
-            f"numbers is at most {self.update:.3g} long, its noise {self.noise:.3g}; over {self.rounds} "
-            f"rounds that is {self.whole:.2g} to 1, and below {AUDIBLE:g} nothing was seen to learn. Take "
-            "more sites, fewer numbers, or a larger epsilon"
+            f"the noise will hide the signal: the mean of {self.sites:g} updates of {self.numbers:,} numbers "
+            f"has norm at most {self.update:.3g}, its noise norm {self.noise:.3g}; over {self.rounds} rounds "
+            f"that is {self.whole:.2g} to 1, and below ratio {AUDIBLE:g} no run learned anything. Take more "
+            "sites, fewer numbers, or a larger epsilon"
         )
 
 
@@ -209,11 +209,11 @@ def _warnings(privacy: Privacy, statement: Statement, sites: int, records: int |
     if statement.rehearsal:
         found.append("a rehearsal repeats its noise and protects nobody; remove rehearsal for private data")
     if statement.epsilon is not None and statement.epsilon > WEAK_EPSILON:
-        found.append(f"epsilon {statement.epsilon:.3g} promises little; {WEAK_EPSILON:g} or less is usual")
+        found.append(f"epsilon {statement.epsilon:.3g} is a weak promise; {WEAK_EPSILON:g} or less is usual")
     units = records if privacy.unit == "record" else sites
     if units is not None and privacy.delta * units > 1:
         found.append(
-            f"delta {privacy.delta:g} is above one in {units:,} {privacy.unit}s: somebody may be exposed"
+            f"delta {privacy.delta:g} is above one in {units:,} {privacy.unit}s: a person may be exposed"
         )
     elif units is None and privacy.delta * FEW_RECORDS > 1:
         found.append(

@@ -82,7 +82,7 @@ class Privacy:
         require_word("noise", self.noise, ("site", "server", "secure"))
         if (self.epsilon is None) == (self.noise_multiplier is None):
             given = f"epsilon = {self.epsilon!r} and noise_multiplier = {self.noise_multiplier!r}"
-            raise InvalidValue(f"{given} is not allowed: give exactly one of them, the other is solved for")
+            raise InvalidValue(f"{given} is not allowed: give exactly one of them; the other follows")
         if self.epsilon is not None:
             require_positive("epsilon", self.epsilon)
         if self.noise_multiplier is not None:
@@ -96,7 +96,7 @@ class Privacy:
 
     def _require_following(self, quantile: float) -> None:
         require(0 < quantile < 1, "clip_quantile", quantile, "above 0 and below 1")
-        allowed = 'left out unless unit = "site": bounds of single records stay as they are'
+        allowed = 'left out unless unit = "site": clip bounds of single records are fixed'
         require(self.unit == "site", "clip_quantile", quantile, allowed)
 
     @property
@@ -215,8 +215,8 @@ class Privacy:
             )
         if task.shuffled:
             raise Refused(
-                'epochs of shuffled batches do not go with unit = "record": the price counts on every record '
-                "being drawn independently. Use steps and sample instead of epochs."
+                'epochs of shuffled batches do not go with unit = "record": privacy amplification needs '
+                "independent (Poisson) sampling of records. Use steps and sample instead of epochs."
             )
         if not task.separable and task.groups == "none":
             raise NotSeparable(
@@ -238,20 +238,20 @@ class Privacy:
         """Refuse decisions based on unprotected updates, or on updates that the server cannot see."""
         if self.noise == "server":
             raise Refused(
-                'noise = "server" does not go with [quarantine]: it would decide by updates that have no '
-                'noise yet, and the decision would tell about them. Use noise = "site".'
+                'noise = "server" does not go with [quarantine]: it would decide by updates without noise, '
+                'and its decisions would reveal them. Use noise = "site".'
             )
         if self.noise == "secure":
             raise Refused(
-                'noise = "secure" does not go with [quarantine]: nobody sees the update of a single site. '
-                'Use noise = "site", or leave it out.'
+                'noise = "secure" does not go with [quarantine]: the server sees no single update. Use noise '
+                '= "site", or leave it out.'
             )
 
     def _require_robust(self, aggregation: AggregatorSpec) -> None:
         if aggregation.under_noise == "breaks":
             raise Refused(
-                f"{aggregation.name} does not go with noise at the sites: noise drives honest updates "
-                "apart, and a liar that sends a quiet one is chosen. Use covariance-filter or "
+                f"{aggregation.name} does not go with noise at the sites: noise separates honest "
+                "updates, so the rule selects a dishonest site that sends no noise. Use covariance-filter or "
                 "geometric-median, or set allow_fragile = true to see it fail."
             )
 

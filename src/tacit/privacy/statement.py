@@ -21,15 +21,20 @@ from tacit.runtime.markup import facts
 if TYPE_CHECKING:
     from tacit.privacy.ledger.store import Ledger
 
-FOLLOWED = ("in the same sums, how many updates were shorter than their bounds",)
+FOLLOWED = ("in the same sums, the number of updates that were shorter than their clip bounds",)
 NOT_PROTECTED = (
     "the names of the sites",
     "the fact that a site takes part",
     "timing and the size of messages",
-    "that, and why, a run is refused because a site's data cannot be used",
+    "the refusal of a run because a site's data cannot be used, and its reason",
 )
 PUBLIC = ("the experiment file: model, rounds, sampling rates, clip bound, noise scale",)
-EXCHANGED = {"add-remove": "is there or not", "replace": "is exchanged for any other"}
+# Neighboring relation in words: of one unit in the data, and of two data sets.
+EXCHANGED = {"add-remove": "is in the data or not", "replace": "is replaced by any other"}
+NEIGHBORS = {
+    "add-remove": "two data sets that differ in one {unit}, added or removed",
+    "replace": "two data sets that differ in one {unit}, replaced by another",
+}
 NORMS: dict[Law, str] = {"gaussian": "L2", "laplace": "L1", "selection": "score", "discrete": "L2"}
 CERTAIN = "practically certain"
 ROUNDING = 1e-9
@@ -86,9 +91,9 @@ class Statement:
         lists = [
             ("Released under this promise", self.released),
             ("Public", self.public),
-            ("Bare, that is, unprotected", self.bare),
+            ("Unprotected", self.bare),
             ("Not protected", self.not_protected),
-            ("Left out, since the budget did not bear it", self.left_out),
+            ("Left out, because the budget did not cover it", self.left_out),
         ]
         return [*self._promise(), *(f"{title}: {'; '.join(items)}." for title, items in lists if items)]
 
@@ -99,21 +104,22 @@ class Statement:
         return price_in_words(self.epsilon, self.delta, self.unit, self.relation)
 
     def _repr_html_(self) -> str:
-        told = (sentence.partition(": ") for sentence in self.sentences())
-        return facts("What is promised", [(title, words) for title, _, words in told])
+        parts = (sentence.partition(": ") for sentence in self.sentences())
+        return facts("Privacy statement", [(title, words) for title, _, words in parts])
 
     def _promise(self) -> list[str]:
         if self.unit is None or self.relation is None:
             return ["No promise: this run is open, and what leaves the sites is not protected."]
-        change, but = EXCHANGED[self.relation], "".join(f", but for {part}" for part in self.but)
+        change, but = EXCHANGED[self.relation], "".join(f", except for {part}" for part in self.but)
         promise = [
-            f"Protected: any one {self.unit}{but}. Whether it {change}, what others see changes little.",
-            f"Against: {', '.join(self.against)}, and anyone they tell.",
+            f"Protected: any one {self.unit}{but}. Observers see almost the same whether it {change}.",
+            f"Against: {', '.join(self.against)}, and anyone with whom they share what they see.",
             f"Price: {self.price()}",
             *([] if self.all_runs is None else [self.all_runs.sentence()]),
         ]
         if self.trusted:
             promise.append(f"Trusted: {'; '.join(self.trusted)}.")
+        promise.append(f"Terms: {terms_in_words(self.unit, self.relation)}.")
         if self.rehearsal:
             promise.insert(0, "REHEARSAL: the noise repeats with the seed, so it protects nobody.")
         return promise
@@ -191,8 +197,8 @@ def _trusted_parties(privacy: Privacy) -> Iterable[str]:
     if privacy.noise == "server":
         yield "the server, which sees updates without noise"
     if privacy.noise == "secure":
-        some = "1 site" if privacy.colluders == 1 else f"{privacy.colluders} sites"
-        yield f"all but {some}, not to work together with the server, which sees sums alone"
+        some = f"{privacy.colluders}"
+        yield f"all sites but {some}, not to collude with the server, which sees only sums"
 
 
 def released_in_words(releases: Iterable[Release]) -> list[str]:
@@ -209,37 +215,64 @@ def released_in_words(releases: Iterable[Release]) -> list[str]:
 def _in_words(release: Release, counts: Counter[str]) -> str:
     fewest, most = min(counts.values()), max(counts.values())
     times = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    about = f"each of {len(counts)} sites' {release.subject}" if len(counts) > 1 else next(iter(counts))
+    about = _subjects(list(counts))
     what = release.unit if release.sampled == "unit" else "group"
-    draw = f", each {what} drawn with probability {release.rate:g}" if release.rate < 1 else ""
+    draw = f", each {what} sampled with probability {release.rate:g}" if release.rate < 1 else ""
     if release.law == "selection":
         choices = f"{times} private choice{'s' * (most != 1)}"
-        return f"{choices} at epsilon {1 / release.multiplier:g} about {about}{draw}"
+        return f"{choices} at epsilon {1 / release.multiplier:g}, computed from {about}{draw}"
     if release.purpose.startswith("column "):
         # Every record leaves in it, not their sum.
-        noise = f"noise of scale {release.scale:.4g}, no record longer than {release.sensitivity / 2:.4g}"
-        return f"the {release.purpose} of {about}, record by record ({release.law} {noise})"
-    bound = f"over an {NORMS[release.law]} sensitivity of {release.sensitivity:.4g}"
+        clipped = f"each record clipped to length {release.sensitivity / 2:.4g}"
+        return f"the {release.purpose} of {about}, record by record ({_noise_in_words(release)}, {clipped})"
+    steps = " steps" if release.law == "discrete" else ""
+    bound = f"{NORMS[release.law]} sensitivity {release.sensitivity:.4g}{steps}"
     sums = "noisy sum" if most == 1 else "noisy sums"
     aim = f", for the {release.purpose}," if release.purpose else ""
-    law, steps = ("discrete Gaussian", " steps") if release.law == "discrete" else (release.law, "")
-    noise = f"({law} noise of scale {release.scale:.4g} {bound}{steps}{draw})"
-    return f"{times} {sums}{aim} about {about} {noise}"
+    return f"{times} {sums}{aim} over {about} ({_noise_in_words(release)}, {bound}{draw})"
+
+
+def _subjects(names: Sequence[str]) -> str:
+    """Describe the subjects of equal releases: records or sites, of one site or of several."""
+    subject, _, site = names[0].partition("@")
+    if len(names) == 1:
+        return f"the {subject} of {site}" if site else f"all {subject}"
+    return (
+        f"each of {len(names)} sites"
+        if subject == "sites"
+        else f"the {subject} of each of {len(names)} sites"
+    )
+
+
+def _noise_in_words(release: Release) -> str:
+    if release.law == "laplace":
+        return f"Laplace noise of scale {release.scale:.4g}"
+    law, steps = ("discrete Gaussian", " steps") if release.law == "discrete" else ("Gaussian", "")
+    return f"{law} noise of standard deviation {release.scale:.4g}{steps}"
+
+
+def terms_in_words(unit: Unit, relation: Relation) -> str:
+    """Explain the terms of a promise: neighboring data sets, sensitivity and clipping."""
+    return (
+        f"neighboring data sets are {NEIGHBORS[relation].format(unit=unit)}; the sensitivity of a sum is the "
+        "most that it can differ between neighboring data sets; clipping limits it, by scaling each "
+        "contribution down to the clip bound"
+    )
 
 
 def price_in_words(epsilon: float | None, delta: float | None, unit: Unit, relation: Relation) -> str:
     """Describe the price and its meaning for one person or one site."""
     if epsilon is None or delta is None or not math.isfinite(epsilon):
         return "not bounded; nothing can be proven."
-    there = "that it took part" if unit == "record" else "that its data were in it"
-    what = there if relation == "add-remove" else "to either of two that it may be"
+    used = "whether a record was used" if unit == "record" else "whether a site's data were used"
+    what = used if relation == "add-remove" else f"which of two given {unit}s was used"
     # The mechanism is a mixture: all but a part of probability delta keeps to epsilon alone. It does not
     # follow that a posterior exceeds the bound with probability delta at most.
-    rest = f", but for a part of probability {delta:g} in which nothing is promised" if delta else ""
+    rest = f" (this guarantee may fail with probability {delta:g})" if delta else ""
     sure = share(at_most(0.5, epsilon))
-    end = sure if sure == CERTAIN else f"at most {sure} sure of the truth"
+    end = sure if sure == CERTAIN else f"at most {sure} sure"
     price = f"epsilon {epsilon:.4g} at delta {delta:g}"
-    return f"{price}. Somebody who gives even odds {what} can become {end}{rest}."
+    return f"{price}. An attacker who starts at 50:50 about {what} can become {end}{rest}."
 
 
 def at_most(prior: float, epsilon: float) -> float:
@@ -261,7 +294,7 @@ def _open(public: Sequence[str], bare: Sequence[str]) -> Statement:
         epsilon=None,
         delta=None,
         against=(),
-        trusted=("everybody who takes part",),
+        trusted=("every participant",),
         subjects={},
         released=(),
         public=(*PUBLIC, *public),

@@ -10,7 +10,7 @@ from tacit.reports.page.blocks import Block, Figure, Folded, Grid, Page, Section
 
 HEADING = "Was the promise kept?"
 METHODS = {"fitted": "family fit", "one_run": "one run", "steinke": "Steinke"}
-REHEARSED = "A rehearsal, which protects nobody: this is about what it would promise otherwise."
+REHEARSED = "A rehearsal protects nobody: this is about the promise of the same run with secret noise."
 
 
 class BoundsRecord(msgspec.Struct, kw_only=True):
@@ -105,15 +105,15 @@ def _verdict(found: Mapping[str, Any]) -> tuple[Literal["stop", "mind", "good"],
         return "stop", f"No: {_why(run, sure)}. Do not rely on this promise."
     broken = [each["name"] for each in found["mechanisms"] if not each["kept"]]
     if broken:
-        return "stop", f"No: attacks proved more than is claimed, {sure}, of: {'; '.join(broken)}."
+        return "stop", f"No: attacks proved a larger epsilon than claimed, {sure}, for: {'; '.join(broken)}."
     attacked = f"{len(found['mechanisms'])} mechanisms" if found["mechanisms"] else ""
     if run is None:
-        but = f"; no attack on {attacked} proved more than is claimed, {sure}" if attacked else ""
+        but = f"; no attack on {attacked} proved a larger epsilon than claimed, {sure}" if attacked else ""
         return "mind", f"Not known: the run itself was not attacked{but}."
     also = f", nor any on {attacked}" if attacked else ""
     return "good", (
-        f"As far as attacks can tell: none on the run proved more than is claimed{also}, {sure}. They proved "
-        f"that epsilon is at least {largest_bound(run):.3g}; claimed is {run['claim']:.3g}."
+        f"As far as attacks can show: epsilon is at least {largest_bound(run):.3g}, and the claim is "
+        f"{run['claim']:.3g}. No attack on the run proved more than the claim{also}, {sure}."
     )
 
 
@@ -121,12 +121,13 @@ def _why(run: Mapping[str, Any], sure: str) -> str:
     """Explain in words why a run failed its audit."""
     if run["heard"] < run["charged"]:
         return (
-            f"canaries were in {run['heard']:,} answers where {run['charged']:,} were charged, so something "
-            "leaves by another way than the one that is protected"
+            f"canaries were in {run['heard']:,} answers, and {run['charged']:,} were charged: some data "
+            "leave "
+            "by a path that is not protected"
         )
     if not run["fresh"]:
-        return "noise was used more than once, so that it can be taken away"
-    return f"epsilon is at least {largest_bound(run):.3g}, {sure}, where {run['claim']:.3g} is claimed"
+        return "the same noise was used more than once, so an attacker can subtract it"
+    return f"epsilon is at least {largest_bound(run):.3g}, {sure}, and the claim is {run['claim']:.3g}"
 
 
 def largest_bound(bounds: Mapping[str, Any]) -> float:
@@ -146,8 +147,8 @@ def blocks(found: Mapping[str, Any]) -> Iterator[Block]:
     tone, words = verdict(found)
     yield Text(words, tone)
     yield Text(
-        "An audit attacks from below what is proven from above: it can show that a promise is broken, and "
-        "never that it is kept. The run and the mechanisms share the doubt."
+        "An audit gives a lower bound on epsilon; the proof gives an upper bound. An audit can show that a "
+        "promise is broken, and never that it is kept. The confidence is for all its bounds together."
     )
     if found["run"] is not None:
         yield from _run(found["run"])
@@ -168,15 +169,19 @@ def _run(run: Mapping[str, Any]) -> Iterator[Block]:
     from tacit.reports.plots.audits import BOUNDS, run_bounds
 
     yield Text(
-        f"The run was repeated with {run['canaries']:,} canaries in it: made-up units, each there or not by "
-        "the toss of a coin, that go through the same clipping, noise and counting as everybody. Whoever "
-        "sees what leaves can tell heads from tails only as well as epsilon allows."
+        f"The audit repeated the run with {run['canaries']:,} canaries: made-up units, each included with "
+        "probability 1/2, that pass through the same clipping, noise and accounting as real ones. An "
+        "attacker "
+        "who sees the releases guesses which canaries were included; epsilon limits the rate of correct "
+        "guesses."
     )
     told = "; ".join(f"at least {run[name]:.3g} by {words}" for name, words in METHODS.items())
-    yield Figure("bounds", run_bounds(run), f"Epsilon {run['claim']:.3g} is claimed. Proven: {told}.")
+    yield Figure(
+        "bounds", run_bounds(run), f"Claimed: epsilon {run['claim']:.3g}. Proven by attacks: {told}."
+    )
     yield Grid(
-        "Bounds on epsilon from below",
-        ("by", "epsilon at least", "takes for granted"),
+        "Lower bounds on epsilon",
+        ("method", "epsilon at least", "assumption"),
         tuple(
             (words, f"{run[name]:.4g}", BOUNDS[name].partition(": ")[2]) for name, words in METHODS.items()
         ),
@@ -188,9 +193,9 @@ def _mechanisms(found: Mapping[str, Any]) -> Iterator[Block]:
 
     rows = found["mechanisms"]
     broken = sum(not each["kept"] for each in rows)
-    words = f"{len(rows)} mechanisms, each attacked by itself: {broken or 'none'} broken."
+    words = f"{len(rows)} mechanisms, each attacked alone: {broken or 'none'} broken."
     grid = Grid(
-        "Every mechanism, attacked by itself",
+        "Each mechanism, attacked alone",
         ("mechanism", "claimed", *METHODS.values(), "kept"),
         tuple(
             (
@@ -210,8 +215,8 @@ def _membership(found: Mapping[str, Any]) -> Iterator[Block]:
 
     yield Figure("membership", membership(found), found["sentence"])
     yield Text(
-        "What these attacks found was computed from the records themselves, without noise: no promise covers "
-        "it. Only public records, rehearsals, and open runs, which promise nothing, are attacked in this way."
+        "These attacks compute their findings from the records themselves, without noise: no promise covers "
+        "them. They are made on public records, rehearsals and open runs only."
     )
 
 

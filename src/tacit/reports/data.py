@@ -23,20 +23,21 @@ SCHEMA = 1
 LARGE = 10.0
 # Two prices are equal up to the grids that they were computed on.
 CLOSE = 1e-3
-LABELS = {"federated": "together", "alone": "each site alone", "pooled": "pooled"}
+LABELS = {"federated": "federated", "alone": "each site alone", "pooled": "pooled"}
 PARTIES = {**LABELS, "alone": "active party alone"}
 LOW, HIGH = "_low", "_high"
 OF_ROUND = ("number", "sites", "scores", "epsilon", "seconds", "skipped")
 AGAIN = (
-    "The noise was secret: another run gives other numbers, and costs its epsilon again, on top of this one."
+    "The noise was secret: another run gives other numbers, and its epsilon adds to the price of this one."
 )
 # Directories on the machine of a run are left out of its report.
 ELSEWHERE = re.compile(r'"(?:[A-Za-z]:[\\/]+|/)(?:[^"\n/\\]*[\\/]+)*([^"\n/\\]+)(?=")')
 JACKKNIFE = (
-    "Intervals: 95 %, by leaving out a twentieth of the held-out records at a time; models are not trained "
-    "again, so how far they depend on their own records and draws is not in them."
+    "Intervals: 95 %, by a jackknife over twenty groups of the held-out records. Models are not trained "
+    "again: "
+    "the intervals do not contain the variation from training records and noise."
 )
-EPISODES = "Intervals: 95 %, by drawing the episodes again; agents are not trained again."
+EPISODES = "Intervals: 95 %, by a bootstrap over episodes. Agents are not trained again."
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -133,7 +134,7 @@ def alerts(run: ReportData) -> list[dict[str, str]]:
         found.append(("mind", f"Ended early, after {len(run.record.rounds)} rounds: {run.record.stopped}."))
     if run.under_way:
         done = len(run.record.rounds)
-        found.append(("mind", f"Not over: {done} rounds are, and what is said here is so for now."))
+        found.append(("mind", f"Not over: this page shows the state after {done} rounds."))
     found += [("mind", f"Trouble: {line}.") for line in run.record.warnings()]
     found += [("mind", f"{note[:1].upper()}{note[1:].rstrip('.')}.") for note in run.record.notes]
     return [{"tone": tone, "words": words} for tone, words in found]
@@ -183,22 +184,22 @@ def _about_the_audit(run: ReportData) -> Iterator[tuple[str, str]]:
     if found is not None and verdict(found)[0] == "stop":
         yield "stop", f"An audit found the promise broken. {verdict(found)[1]}"
     elif found is None and run.audit is not None:
-        yield "mind", "The audit beside this run is of another experiment, and is left out."
+        yield "mind", "The audit in this directory is of another experiment, and is not shown."
 
 
 def _about_the_promise(statement: Statement) -> Iterator[tuple[str, str]]:
     if statement.rehearsal:
         yield (
             "stop",
-            "Rehearsal: the noise repeats with the seed, so it protects nobody. Fit for simulated and "
-            "published records alone.",
+            "Rehearsal: the noise repeats with the seed, so it protects nobody. Use it for simulated and "
+            "published records only.",
         )
     if statement.unit is None:
         # Public data need no promise.
         known = is_all_public(statement.public)
-        told = "Open run: what left the sites is not protected, and no promise is made."
+        told = "Open run: the data that left the sites are not protected; there is no promise."
         yield (
-            ("mind", "Open run on simulated or published data: no promise is made.")
+            ("mind", "Open run on simulated or published data: there is no promise.")
             if known
             else ("stop", told)
         )
@@ -207,10 +208,10 @@ def _about_the_promise(statement: Statement) -> Iterator[tuple[str, str]]:
     elif statement.epsilon > LARGE:
         yield (
             "mind",
-            f"Epsilon {statement.epsilon:.3g} is large: what one {statement.unit} did is hardly hidden.",
+            f"Epsilon {statement.epsilon:.3g} is large: the data of one {statement.unit} are hardly hidden.",
         )
     if statement.unit is not None and statement.bare:
-        yield "mind", f"Left without protection: {'; '.join(statement.bare)}."
+        yield "mind", f"Unprotected: {'; '.join(statement.bare)}."
 
 
 def _result(run: ReportData) -> dict[str, Any]:

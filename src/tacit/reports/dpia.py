@@ -1,7 +1,7 @@
-"""A DPIA of a run: a data-protection summary for an officer to complete and file (Article 35 of the GDPR).
+"""Data-protection impact assessment (DPIA) of a run, to complete and file (Article 35 of the GDPR).
 
-What the run knows is filled in, from the document of its report. What only people know is left blank, and
-says so. Nothing here is legal advice.
+The facts that the run knows come from the document of its report. Answers that only people can give are
+fields of a form, filled in from the table `[dpia]` of a file. Nothing here is legal advice.
 """
 
 import math
@@ -12,10 +12,23 @@ from typing import Any, cast
 from tacit.errors import InvalidFile
 from tacit.privacy.ledger import total as all_runs
 from tacit.privacy.provenance import is_all_public
-from tacit.privacy.statement import at_most, share
+from tacit.privacy.statement import CERTAIN, NEIGHBORS, at_most, share, terms_in_words
 from tacit.reports.audit import verdict
 from tacit.reports.data import score_name
-from tacit.reports.page.blocks import Block, Code, Facts, Folded, Grid, Items, Page, Section, Text
+from tacit.reports.dpia_form import QUESTIONS, TABLE, Answers, construct_answers
+from tacit.reports.page.blocks import (
+    BLANK,
+    Block,
+    Code,
+    Facts,
+    Folded,
+    Grid,
+    Items,
+    Page,
+    Questionnaire,
+    Section,
+    Text,
+)
 from tacit.reports.run import releases, tone
 from tacit.runtime.tables import parse
 
@@ -28,24 +41,20 @@ NOBODY = "This run protects nobody. Do not file it as evidence that personal dat
 HELD = {
     "rows": "records, one for each person or case",
     "columns": "curves of the same people, each kind of curve at one party",
-    "environments": "worlds that agents act in; no table of people",
+    "environments": "environments in which agents act; no table of people",
 }
-TOGETHER = "all on the machine that ran this: whoever ran it could see all of it"
-NEIGHBOURS = {
-    "add-remove": "with any one {unit} as without it, or without it as with it",
-    "replace": "with any one {unit} as with any other in its place",
-}
+ONE_MACHINE = "all on one machine: the person who ran it could see all data"
 PROVENANCE = {
-    "released": ("released", "under the promise: with noise, and paid for in the ledger"),
-    "public": ("public", "agreed on, simulated or published: it tells nobody's secret"),
-    "bare": ("bare", "without any protection"),
+    "released": ("released", "under the promise: with noise, and charged to the ledger"),
+    "public": ("public", "agreed on, simulated or published: it depends on no private record"),
+    "bare": ("unprotected", "without noise, and not covered by the promise"),
 }
 # View of the server and the trust in it, by who adds the noise.
 SERVERS = {
-    "site": ("what each site sends, with its noise", "nothing: the promise holds against it"),
-    "server": ("what each site sends, without noise", "keeping that to itself, and adding the noise"),
-    "secure": ("sums over sites alone, with noise", "not working together with too many sites"),
-    None: ("what each site sends, as it is", "everything: nothing is protected against it"),
+    "site": ("the update of each site, with noise", "nothing: the promise holds against it"),
+    "server": ("the update of each site, without noise", "keeping updates secret, and adding the noise"),
+    "secure": ("only sums over sites, with noise", "not colluding with too many sites"),
+    None: ("the update of each site, without noise", "everything: nothing is protected against it"),
 }
 SITES = {
     "site": "clipping, adding noise, following the protocol",
@@ -55,13 +64,14 @@ SITES = {
 }
 
 
-def summary(document: Mapping[str, Any]) -> Page:
-    """The data-protection summary of a run.
+def summary(document: Mapping[str, Any], answers: Answers | None = None) -> Page:
+    """Return the data-protection page of a run.
 
     Args:
         document: The run, as `tacit.reports.data` has it.
+        answers: Answers of the controller; by default those of `[dpia]` in the run's experiment file.
     """
-    stops = _stops(document)
+    stops, answers = _stops(document), answers or _kept_answers(document)
     return Page(
         title=f"Data-protection summary: {document['name']}",
         lead=_lead(document),
@@ -70,23 +80,21 @@ def summary(document: Mapping[str, Any]) -> Page:
             *(Text(alert["words"], alert["tone"]) for alert in document["alerts"]),
         ),
         sections=(
-            Section("1. What is processed, and why", tuple(_processing(document))),
-            Section("2. Who takes part, and who is trusted", tuple(_roles(document))),
-            Section("3. What leaves a site", tuple(_disclosures(document["left"]))),
-            Section(
-                "4. What is guaranteed", (*_total(document["promise"]), *_guarantee(document["promise"]))
-            ),
-            Section("5. Measures", (Items("What was done", tuple(measures(document))),)),
-            Section("6. Residual risks", tuple(_risks(document))),
-            Section("7. Decision and signatures", tuple(_decision())),
+            Section("1. Processing and purpose", tuple(_processing(document, answers))),
+            Section("2. Participants, and trust in them", tuple(_roles(document, answers))),
+            Section("3. Data that leave a site", tuple(_disclosures(document["left"]))),
+            Section("4. Guarantee", (*_total(document["promise"]), *_guarantee(document["promise"]))),
+            Section("5. Measures", (Items("Measures of this run", tuple(measures(document))),)),
+            Section("6. Residual risks", tuple(_risks(document, answers))),
+            Section("7. Decision and signatures", tuple(_decision(answers))),
             Section("Annex A. Ledger", tuple(_ledger(document["ledger"]))),
             Section("Annex B. The experiment", tuple(_experiment(document["reproduce"]))),
         ),
-        document=_plain(document, stops),
+        document=_plain(document, stops, answers),
     )
 
 
-def _plain(document: Mapping[str, Any], stops: list[str]) -> dict[str, Any]:
+def _plain(document: Mapping[str, Any], stops: list[str], answers: Answers) -> dict[str, Any]:
     """Return the sentences as plain data."""
     kept = ("promise", "left", "ledger", "reproduce")
     return {
@@ -100,6 +108,7 @@ def _plain(document: Mapping[str, Any], stops: list[str]) -> dict[str, Any]:
         ],
         "measures": list(measures(document)),
         "risks": list(risks(document)),
+        "answers": answers.as_dict(),
         **{name: document[name] for name in kept},
     }
 
@@ -108,56 +117,62 @@ def _stops(document: Mapping[str, Any]) -> list[str]:
     """Return the reasons not to rely on the run."""
     found = [] if has_guarantee(document["promise"]) else [NOBODY]
     if document["ledger"].get("valid") is False:
-        found.append("The ledger does not verify: nothing that is said here of the price is proven.")
+        found.append("The ledger does not verify: the stated price is not proven.")
     if document.get("audit") is not None and verdict(document["audit"])[0] == "stop":
-        found.append("An audit found the promise broken: nobody may count on it.")
+        found.append("An audit found the promise broken: do not count on it.")
     if document.get("under_way"):
-        found.append("The run is not over: what is said here was planned, or is so for now.")
+        found.append("The run is not over: this page states the plan and the results so far.")
     return found
 
 
 def _lead(document: Mapping[str, Any]) -> str:
     promise, many = document["promise"], len(document["sites"])
     who = "parties" if document["layout"] == "columns" else "sites"
-    learnt = f"{many or 'Several'} {who} train a {document['task']} model together"
+    trained = f"{many or 'Several'} {who} train a federated {document['task']} model"
     if promise["unit"] is None:
-        return f"{learnt}, without any protection."
+        return f"{trained}, without any protection."
     price = "not proven" if promise["epsilon"] is None else f"{promise['epsilon']:.4g}"
     end = f"any one {promise['unit']} at epsilon {price}"
     total = promise.get("all_runs")
     if total is not None and total["runs"] > 1:
         whole = all_runs.in_words(total).partition(": ")[2]
-        return f"{whole[:1].upper()}{whole[1:]} In this one, {learnt}, protecting {end}."
-    return f"{learnt}, " + (
+        return f"{whole[:1].upper()}{whole[1:]} In this run, {trained}, protecting {end}."
+    return f"{trained}, " + (
         f"as a rehearsal of protecting {end}." if promise["rehearsal"] else f"protecting {end}."
     )
 
 
-def _processing(document: Mapping[str, Any]) -> Iterator[Block]:
+def _processing(document: Mapping[str, Any], answers: Answers) -> Iterator[Block]:
     rounds, task, result = len(document["rounds"]), experiment_table(document, "task"), document["result"]
     columns = [str(name) for name in task.get("columns") or task.get("predictors") or ()]
     many = f"{rounds} round{'s' * (rounds != 1)}"
     yield Facts(
         (
-            ("Processing", f"training of a {document['task']} model across sites, in {many}"),
-            ("What sites hold", HELD.get(document["layout"], HELD["rows"])),
-            *([("Where it lay", TOGETHER)] if on_one_machine(document) else []),
-            ("Columns", f"{len(columns)}, below" if columns else BLANK),
-            ("What comes of it", f"a model, judged by {score_name(result['goal'][0])}"),
-            ("Purpose", BLANK),
-            ("Legal basis (Art. 6, Art. 9)", BLANK),
-            ("Whose data, how many people", BLANK),
-            ("Special categories, children", BLANK),
-            ("Necessity, proportionality", BLANK),
-            ("Retention, deletion", BLANK),
-            ("How people are told, and object", BLANK),
+            ("Processing", f"training of a federated {document['task']} model, in {many}"),
+            ("Data of the sites", HELD.get(document["layout"], HELD["rows"])),
+            *([("Place of the data", ONE_MACHINE)] if on_one_machine(document) else []),
+            *([("Columns", f"{len(columns)}, listed below")] if columns else []),
+            ("Result", f"a model, scored by {score_name(result['goal'][0])}"),
         )
     )
+    unknown = () if columns else ("columns",)
+    yield _form(answers, "purpose", "legal_basis", "people", *unknown, "special_categories")
+    yield _form(answers, "necessity", "retention", "information")
     if columns:
         yield _items(f"The {len(columns)} columns", columns)
 
 
-def _roles(document: Mapping[str, Any]) -> Iterator[Block]:
+def _form(answers: Answers, *names: str) -> Questionnaire:
+    """Return the fields of these questions, with the answers so far."""
+    return Questionnaire(tuple((name, QUESTIONS[name], getattr(answers, name)) for name in names))
+
+
+def _kept_answers(document: Mapping[str, Any]) -> Answers:
+    """Return the answers in the run's experiment file."""
+    return construct_answers({TABLE: experiment_table(document, TABLE)})
+
+
+def _roles(document: Mapping[str, Any], answers: Answers) -> Iterator[Block]:
     noise, promise = placement(document), document["promise"]
     sees, trusted = SERVERS[noise]
     who = "Parties" if document["layout"] == "columns" else "Sites"
@@ -166,27 +181,21 @@ def _roles(document: Mapping[str, Any]) -> Iterator[Block]:
         # Noise that can be repeated, or that proves nothing, hides nothing.
         trusted = others = "everything: nothing is protected against them"
     if on_one_machine(document):
-        sees, trusted = "everything: all data lay on its machine", "everything"
+        sees, trusted = "everything: all data were on its machine", "everything"
     yield Grid(
         "Roles",
         ("role", "sees", "is trusted with"),
         (
             (who, "their own data; the model", SITES[noise]),
-            ("Coordinator, that is, the server", sees, trusted),
-            ("Other sites, whoever gets the model", "the model; what is published", others),
+            ("Coordinator (the server)", sees, trusted),
+            ("Other sites, recipients of the model", "the model; published results", others),
         ),
     )
-    yield Items("Trusted, as the promise says it", tuple(promise["trusted"]) or ("nobody",))
+    yield Items("Trusted parties, as the promise names them", tuple(promise["trusted"]) or ("none",))
     names = [str(site["name"]) for site in document["sites"]]
     if names:
         yield _items(f"The {len(names)} {who.lower()}", names)
-    yield Facts(
-        (
-            ("Controller, joint controllers (Art. 26)", BLANK),
-            ("Processors, their contracts (Art. 28)", BLANK),
-            ("Transfers to third countries", BLANK),
-        )
-    )
+    yield _form(answers, "controller", "processors", "transfers")
 
 
 def _items(title: str, lines: list[str]) -> Block:
@@ -211,14 +220,14 @@ def _total(promise: Mapping[str, Any]) -> Iterator[Block]:
     yield Facts(
         (
             ("Epsilon, all runs", f"{whole} at delta {total['delta']:g}{bound}"),
-            ("Runs on these data", f"{total['runs']}, as of the end of this one"),
+            ("Runs on these data", f"{total['runs']}, at the end of this one"),
             (
                 "Lifetime budget",
                 "none was set" if budget is None else f"{budget[0]:g} at delta {budget[1]:g}",
             ),
         )
     )
-    yield Text("What follows is about this run alone.")
+    yield Text("The rest of this section is about this run alone.")
 
 
 def _guarantee(promise: Mapping[str, Any]) -> Iterator[Block]:
@@ -227,27 +236,30 @@ def _guarantee(promise: Mapping[str, Any]) -> Iterator[Block]:
         return
     if promise["rehearsal"]:
         yield Text(
-            "Nothing: the noise repeats with a seed, so that whoever knows it can take it away. What follows "
-            "is what the run would promise if it were not a rehearsal.",
+            "Nothing: this run is a rehearsal. Its noise repeats with a seed, and an attacker who knows the "
+            "seed can subtract it. The same run with secret noise would guarantee the numbers below.",
             "stop",
         )
     elif not has_guarantee(promise):
         yield Text("Nothing: no bound could be proven.", "stop")
-    but = "".join(f", but for {part}" for part in promise["but"])
-    rest = f"; but for a part of probability {promise['delta']:g}" if promise["delta"] else ""
-    differs = NEIGHBOURS[promise["relation"]].format(unit=promise["unit"])
-    yield Text(
-        f"Whatever others see is {_times(promise['epsilon'])} as likely {differs}{but}{rest}. That holds "
-        "whatever else they know, now or later, and whatever they work out."
-    )
+    unit, relation, delta = promise["unit"], promise["relation"], promise["delta"]
     yield Facts(
         (
             ("Epsilon", "not proven" if promise["epsilon"] is None else f"{promise['epsilon']:.4g}"),
-            ("Delta", f"{promise['delta']:g}"),
-            ("Protected", f"any one {promise['unit']}; neighbours: {promise['relation']}"),
-            ("Holds against", ", ".join(promise["against"]) or "nobody"),
+            ("Delta", f"{delta:g}, the probability with which the guarantee may fail"),
+            ("Protected", f"any one {unit}"),
+            ("Neighboring data sets", NEIGHBORS[relation].format(unit=unit)),
+            ("Holds against", ", ".join(promise["against"]) or "no observer"),
         )
     )
+    but = "".join(f", except for {part}" for part in promise["but"])
+    rest = f" (with probability {delta:g}, this may fail)" if delta else ""
+    yield Text(
+        f"Every result is {_times(promise['epsilon'])} as likely for one of two neighboring data sets as for "
+        f"the other{but}{rest}. This holds whatever else an attacker knows, now or later, and whatever they "
+        "compute from the results."
+    )
+    yield Text(f"Terms: {terms_in_words(unit, relation)}.")
     yield from _conclusions(promise)
     yield Items("What the guarantee does not cover", tuple(_exclusions(promise)))
 
@@ -265,48 +277,32 @@ def _conclusions(promise: Mapping[str, Any]) -> Iterator[Block]:
         return
     unit, delta = promise["unit"], promise["delta"]
     what = (
-        f"a {unit} took part" if promise["relation"] == "add-remove" else f"a {unit} is a certain one of two"
+        f"a {unit} was used" if promise["relation"] == "add-remove" else f"one of two given {unit}s was used"
     )
     rows = tuple((f"{100 * prior:g} %", share(most)) for prior, most in found)
-    yield Grid(f"How sure somebody may become that {what}", ("before", "after, at most"), rows)
+    yield Grid(f"Certainty of an attacker that {what}", ("before", "after, at most"), rows)
     if delta:
-        yield Text(
-            f"That is all if delta is 0. With delta {delta:g}, what leaves is as if drawn from something "
-            f"that keeps to the table, but for a part of probability {delta:g} in which nothing is promised."
-        )
-    yield Text("It is a bound on what the worst of attackers may conclude, not a forecast of what any will.")
+        yield Text(f"The table holds for delta 0. With delta {delta:g}, it may fail with that probability.")
+    yield Text(
+        "The table bounds the conclusions of the strongest attacker. It does not predict a real attack."
+    )
 
 
 def _exclusions(promise: Mapping[str, Any]) -> Iterator[str]:
     yield from promise["not_protected"]
-    yield "what is true of people because it is true of others like them: a model that works tells that"
+    yield "facts about a person that follow from other people's data: any useful model reveals them"
     if promise["unit"] == "record":
         yield "several records of one person at once, or a whole site"
-    yield "new people whom the model is used on, and what is decided about them"
+    yield "new people to whom the model is applied, and decisions about them"
 
 
-def _risks(document: Mapping[str, Any]) -> Iterator[Block]:
-    yield Items("What remains", tuple(risks(document)))
-    yield Facts(
-        (
-            ("How likely, how severe for people", BLANK),
-            ("Wrong or unfair predictions", BLANK),
-            ("Decisions by the model (Art. 22)", BLANK),
-            ("Further measures", BLANK),
-        )
-    )
+def _risks(document: Mapping[str, Any], answers: Answers) -> Iterator[Block]:
+    yield Items("Risks that remain", tuple(risks(document)))
+    yield _form(answers, "severity", "fairness", "decisions", "measures")
 
 
-def _decision() -> Iterator[Block]:
-    yield Facts(
-        (
-            ("Advice of the officer (Art. 35(2))", BLANK),
-            ("Views of people concerned (Art. 35(9))", BLANK),
-            ("Prior consultation (Art. 36)", BLANK),
-            ("Decision", BLANK),
-            ("To be reviewed by", BLANK),
-        )
-    )
+def _decision(answers: Answers) -> Iterator[Block]:
+    yield _form(answers, "advice", "views", "consultation", "decision", "review")
     roles = ("Controller", "Data-protection officer")
     rows = tuple((role, LINE, LINE, LINE) for role in roles)
     yield Grid("Signatures", ("role", "name", "date", "signature"), rows)
@@ -314,34 +310,33 @@ def _decision() -> Iterator[Block]:
 
 def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
     if ledger.get("valid") is False:
-        yield Text("The ledger does not verify: what was charged cannot be told from it.", "stop")
+        yield Text("The ledger does not verify: it does not show what was charged.", "stop")
     elif not ledger.get("releases"):
-        yield Text("Nothing was charged: no release was made under a promise.")
+        yield Text("Nothing was charged: the run made no release under a promise.")
     else:
         yield releases("Every release", ledger)
 
 
 def _experiment(reproduce: Mapping[str, Any]) -> Iterator[Block]:
     if not reproduce.get("experiment"):
-        yield Text(f"The run did not keep its choices: {BLANK}.")
+        yield Text(f"The run did not keep its experiment file: {BLANK}.")
         return
     yield Code(str(reproduce["experiment"]))
     if reproduce.get("environment"):
         made = ", ".join(f"{name} {value}" for name, value in reproduce["environment"].items())
-        yield Text(f"Made with {made}.")
+        yield Text(f"Software: {made}.")
 
 
-# Bounds, measures and residual risks: each is a sentence that the document of a run bears out
+# Bounds, measures and residual risks: each is a sentence that the document of a run supports
 
 
-BLANK = "(to be filled in by the controller)"
 PRIORS = (0.01, 0.1, 0.5)
 # Up to here a price is called small, moderate, large.
 SMALL, MODERATE, LARGE = 1.0, 3.0, 10.0
 ADDED = {
-    "site": "by each site, before anything left it",
-    "server": "by the server, before anybody else could see what it had worked out",
-    "secure": "by all sites, a share each, before anything left them",
+    "site": "Each site added noise{laws} before it sent anything.",
+    "server": "The server added noise{laws} before it showed a result to anyone.",
+    "secure": "Each site added its share of the noise{laws} before it sent anything.",
 }
 
 
@@ -376,7 +371,9 @@ def placement(document: Mapping[str, Any]) -> str | None:
     if given in ADDED:
         return str(given)
     words = " ".join(document["promise"]["trusted"])
-    return "server" if "without noise" in words else "secure" if "sums alone" in words else "site"
+    # Statements of older versions say "sums alone".
+    secure = "only sums" in words or "sums alone" in words
+    return "server" if "without noise" in words else "secure" if secure else "site"
 
 
 def engine(document: Mapping[str, Any]) -> str | None:
@@ -394,32 +391,36 @@ def measures(document: Mapping[str, Any]) -> Iterator[str]:
     promise, ledger = document["promise"], document["ledger"]
     broken = ledger.get("valid") is False
     if on_one_machine(document):
-        yield "Sites were kept apart by the program alone: all data lay on the machine that ran it."
+        yield "All data were on the machine that ran this; only the program separated the sites."
     elif promise["unit"] is None:
-        yield "Raw data were not sent. What was worked out from them was, without protection."
+        yield "Sites sent no raw data. They sent model updates, without protection."
     if promise["unit"] is not None:
-        yield f"What any one {promise['unit']} can change of what is added up was bounded before."
+        yield f"Clipping bounded the contribution of any one {promise['unit']} to every sum."
         laws = sorted({str(row["law"]) for row in ledger.get("releases", ())})
         which = f" ({', '.join(laws)})" if laws else ""
-        yield f"Noise{which} was added {ADDED[placement(document) or 'site']}."
+        yield ADDED[placement(document) or "site"].format(laws=which)
         if not broken:
-            yield "Every release was charged to the ledger before it was made: a crash can only waste budget."
+            yield "The ledger was charged before every release: a crash can waste budget, never exceed it."
     if ledger.get("events"):
-        state = {True: "verified: every hash fits", False: "NOT valid", None: "not verified: it was not kept"}
+        state = {
+            True: "verified: every hash matches",
+            False: "NOT valid",
+            None: "not verified: it was not kept",
+        }
         head = f"; its head is {ledger['head']}" if ledger.get("head") else ""
         yield f"The ledger is a chain of hashes, {state[ledger.get('valid')]}{head}."
     if promise.get("budget") is not None and (promise["epsilon"] or math.inf) <= promise["budget"]:
-        yield f"The run had a budget of epsilon {promise['budget']:g}; what would exceed it is refused."
+        yield f"The run had a budget of epsilon {promise['budget']:g}; the ledger refuses releases beyond it."
     yield from _audit_measures(document.get("audit"))
-    yield f"What sites sent was combined by {document['robustness']['rule']}."
+    yield f"The server combined the updates by the rule {document['robustness']['rule']}."
     if has_guarantee(promise) and engine(document) == "local" and not document.get("under_way"):
-        yield "The secret that noise was drawn from was deleted when the run was over."
+        yield "The run deleted the secret key of its noise when it was over."
 
 
 def _audit_measures(audit: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield the result of an audit, if there was one."""
     if audit is not None:
-        yield f"The promise was put to the test by attacks on it. Was it kept? {verdict(audit)[1]}"
+        yield f"An audit attacked the promise. Was it kept? {verdict(audit)[1]}"
 
 
 def risks(document: Mapping[str, Any]) -> Iterator[str]:
@@ -429,38 +430,41 @@ def risks(document: Mapping[str, Any]) -> Iterator[str]:
         yield _size(promise)
         yield _failure(document)
     else:
-        yield f"Nobody is protected by this run, because {_why_not(promise)}: what left is as if sent openly."
+        yield f"This run protects nobody, because {_why_not(promise)}: treat all releases as unprotected."
     for what in document["left"]["bare"]:
-        yield f"Left without protection: {what}."
+        yield f"Unprotected: {what}."
     for part in promise["but"]:
-        yield f"The promise does not speak of {part}."
+        yield f"The promise does not cover {part}."
     yield from _trusting(document)
     if has_guarantee(promise) and promise["unit"] == "record":
-        yield "Somebody with k records is protected at k times this epsilon only, and at a larger delta."
-    yield "That a site takes part, and its name, are not protected; a site of one person is that person."
+        yield "A person with k records is protected at k times this epsilon only, and at a larger delta."
+    yield "The names of participating sites are not protected; a site with one person identifies that person."
     if document["ledger"].get("valid") is not False:
         yield _adding_up(document)
     for trouble in document["robustness"].get("trouble", ()):
-        yield f"On the way: {trouble}."
+        yield f"Trouble during the run: {trouble}."
 
 
 def _why_not(promise: Mapping[str, Any]) -> str:
     if promise["unit"] is None:
-        return "it was open"
+        return "it is open"
     return "its noise repeats with a seed" if promise["rehearsal"] else "no price could be proven"
 
 
 def _size(promise: Mapping[str, Any]) -> str:
     epsilon = float(promise["epsilon"])
-    words = "very large: as a bound it hides hardly anything"
+    words = "very large: the bound guarantees hardly anything"
     if epsilon <= SMALL:
-        words = "small: what one of them adds is hidden well"
+        words = "small: the contribution of one {unit} is well hidden"
     elif epsilon <= MODERATE:
-        words = "moderate: much is hidden, not everything"
+        words = "moderate: much is hidden, but not everything"
     elif epsilon <= LARGE:
-        words = "large: as a bound it is weak"
-    rest = ", but for the part of delta" if promise["delta"] else ""
-    return f"Epsilon {epsilon:.4g} is {words}. Even odds may become {share(at_most(0.5, epsilon))}{rest}."
+        words = "large: the bound is weak"
+    rest = f" (this may fail with probability {promise['delta']:g})" if promise["delta"] else ""
+    sure = share(at_most(0.5, epsilon))
+    end = sure if sure == CERTAIN else f"at most {sure} sure"
+    hidden = words.format(unit=promise["unit"])
+    return f"Epsilon {epsilon:.4g} is {hidden}. An attacker who starts at 50:50 can become {end}{rest}."
 
 
 def _failure(document: Mapping[str, Any]) -> str:
@@ -468,19 +472,19 @@ def _failure(document: Mapping[str, Any]) -> str:
     promise, many = document["promise"], _units(document)
     delta, unit = float(promise["delta"]), promise["unit"]
     if delta == 0:
-        return "Delta is 0: there is no part in which the guarantee may fail."
-    fails = f"Delta {delta:g} is the part in which the guarantee may fail"
+        return "Delta is 0: the guarantee cannot fail."
+    fails = f"The guarantee may fail with probability {delta:g} (delta)"
     if many is None:
-        said = f"It has to be far below one over the number of {unit}s, which this run does not tell"
+        said = f"Delta must be far below 1 / (number of {unit}s); this run does not know that number"
         return f"{fails}. {said}: {BLANK}."
     if unit == "site":
-        return f"{fails}, for each of {many:,} sites: one that it fails for shows all its people."
-    far = "which is far below one"
+        return f"{fails}, for each of {many:,} sites; a site for which it fails reveals all its people."
+    far = "which is far below 1"
     if delta * many >= 1:
         far = "which is too much to be called protection"
     elif delta * many > 0.1:
-        far = "which is not far below one"
-    return f"{fails}; for {many:,} {unit}s that is {delta * many:.2g} of them in the worst case, {far}."
+        far = "which is not far below 1"
+    return f"{fails}: of {many:,} {unit}s, {delta * many:.2g} are exposed in the worst case, {far}."
 
 
 def _units(document: Mapping[str, Any]) -> int | None:
@@ -488,7 +492,7 @@ def _units(document: Mapping[str, Any]) -> int | None:
     if document["promise"]["unit"] == "site":
         return len(document["sites"]) or None
     for words in document["left"]["public"]:
-        found = re.match(r"how many records .*: ([\d,]+)$", words)
+        found = re.match(r"(?:the number of|how many) records .*: ([\d,]+)$", words)
         if found is not None:
             return int(found[1].replace(",", ""))
     return None
@@ -497,14 +501,14 @@ def _units(document: Mapping[str, Any]) -> int | None:
 def _trusting(document: Mapping[str, Any]) -> Iterator[str]:
     noise = placement(document)
     if noise == "server":
-        yield "Whoever runs the server, or breaks into it, sees what sites send without noise."
+        yield "The operator of the server, or an intruder, sees the updates of the sites without noise."
     if noise == "secure":
         many = experiment_table(document, "privacy").get("colluders", 1)
-        yield f"If more than {many} of the sites tell the server what they know, nothing is proven any more."
+        yield f"If more than {many} of the sites collude with the server, the guarantee is lost."
     if has_guarantee(document["promise"]) and engine(document) == "flower":
-        yield "Sites keep the keys that their noise is drawn from: whoever gets one can take that noise away."
+        yield "Each site keeps the key of its noise: an attacker who obtains the key can subtract the noise."
     if has_guarantee(document["promise"]):
-        yield "A site that does not follow the protocol breaks the promise to its own people at least."
+        yield "A site that does not follow the protocol breaks at least the promise to its own people."
 
 
 def _adding_up(document: Mapping[str, Any]) -> str:
@@ -512,17 +516,17 @@ def _adding_up(document: Mapping[str, Any]) -> str:
     ledger, own = document["ledger"], document["promise"].get("budget")
     if document["promise"].get("all_runs") is not None:
         return (
-            "Runs on the same people add up. The book of the data has all runs on these data, whatever they "
-            "are called; people who are in other data as well cannot be known from it."
+            "The prices of all runs on the same people add up. The book of the data holds all runs on these "
+            "data, under any name; it cannot know that the same people are in other data too."
         )
     budgets = cast("Mapping[str, Mapping[str, float]]", ledger.get("budgets") or {})
     limits = ", ".join(
-        f"epsilon {budget['epsilon']:g} for {'everybody' if name == '*' else name}"
+        f"epsilon {budget['epsilon']:g} for {'every subject' if name == '*' else name}"
         for name, budget in budgets.items()
     )
     if limits and not (set(budgets) == {"*"} and budgets["*"]["epsilon"] == own):
-        return f"Runs on the same people add up. This ledger bears {limits}, over all that is charged to it."
+        return f"The prices of all runs on the same people add up. The budget of this ledger is {limits}."
     return (
-        "Runs on the same people add up. This ledger has no budget but that of this run: others have ledgers "
-        "of their own, and nobody adds them up here."
+        "The prices of all runs on the same people add up. This ledger holds only the budget of this run; "
+        "other runs have their own ledgers, and this page does not add them up."
     )

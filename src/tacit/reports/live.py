@@ -46,10 +46,11 @@ HEADERS = {
     "Content-Security-Policy": "frame-ancestors 'none'",
 }
 SENTENCES = {
-    HTTPStatus.FORBIDDEN: "Another site asked for this: type the address, or open it from the terminal.",
+    HTTPStatus.FORBIDDEN: "Another website requested this page: type the address, or open it from the "
+    "terminal.",
     HTTPStatus.NOT_FOUND: "There is nothing here.",
-    HTTPStatus.METHOD_NOT_ALLOWED: "There is nothing here but a page to look at.",
-    HTTPStatus.MISDIRECTED_REQUEST: "This is not the server that was asked for.",
+    HTTPStatus.METHOD_NOT_ALLOWED: "This server only shows a page.",
+    HTTPStatus.MISDIRECTED_REQUEST: "The request is for another server.",
 }
 
 
@@ -107,8 +108,8 @@ def _bind_server(port: int, shown: "_PageCache") -> "_Server":
         return _Server(port, shown)
     except OSError as error:
         why = {
-            errno.EADDRINUSE: "another program has it",
-            errno.EACCES: "it is for the administrator of this machine",
+            errno.EADDRINUSE: "another program uses it",
+            errno.EACCES: "only the administrator of this machine may use it",
         }.get(error.errno or 0, error.strerror)
         raise InvalidValue(
             f"port = {port} is not allowed: {why}. Give another one, or 0 for any that is free"
@@ -299,7 +300,7 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def _refuse(self, status: HTTPStatus) -> None:
-        words = SENTENCES.get(status, "This cannot be answered.")
+        words = SENTENCES.get(status, "This request cannot be answered.")
         more = {"Allow": "GET, HEAD"} if status == HTTPStatus.METHOD_NOT_ALLOWED else {}
         self._answer(status, "text/plain", f"{words}\n".encode(), more)
 

@@ -1,6 +1,6 @@
 """Report of a run, or of several side by side: its document, section by section, with figures.
 
-The order is that of the questions people ask: what was promised, what left, what came of it, how.
+The order is that of readers' questions: the promise, the data that left, the result, and its course.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,6 +8,7 @@ from typing import Any
 
 from tacit.learning.record import Record
 from tacit.privacy.ledger import total as all_runs
+from tacit.privacy.statement import EXCHANGED, NEIGHBORS, terms_in_words
 from tacit.reports import audit
 from tacit.reports.data import SCHEMA, ReportData, document, score_name
 from tacit.reports.page.blocks import (
@@ -30,13 +31,12 @@ from tacit.reports.text import number
 
 LEFT = {
     "released": (
-        "Released, under the promise",
-        "Nothing: no promise was made that something could leave under.",
+        "Released under the promise",
+        "Nothing: the run made no promise.",
     ),
     "public": ("Public", "Nothing beyond the names of the sites."),
-    "bare": ("Bare, that is, unprotected", "Nothing."),
+    "bare": ("Unprotected", "Nothing."),
 }
-WORDS = {"add-remove": "is there or not", "replace": "is exchanged for any other"}
 # Longer lists are folded.
 LONG = 12
 
@@ -51,7 +51,10 @@ def page(run: ReportData, pictures: Sequence[Figure] = ()) -> Page:
     told = document(run)
     sections = [
         Section("The promise", tuple(_promise(told["promise"]))),
-        Section("What left the sites", tuple(_disclosures(told["left"], under_way=run.under_way))),
+        Section(
+            "Data that left the sites",
+            tuple(_disclosures(told["left"], told["promise"], under_way=run.under_way)),
+        ),
         Section("Result", tuple(_result(told["result"], run))),
         Section("Rounds", tuple(_rounds(told["rounds"], run))),
         Section("Sites", tuple(_sites(told["sites"], run.record))),
@@ -75,13 +78,15 @@ def lead(told: Mapping[str, Any]) -> str:
     sites, rounds, result = len(told["sites"]), len(told["rounds"]), told["result"]
     who = "parties" if told["layout"] == "columns" else "sites"
     many = f"{sites} {who} " if sites else ""
-    learnt = f"{many}learnt a {told['task']} model together in {rounds} round{'s' * (rounds != 1)}"
+    model, counted = f"a federated {told['task']} model", f"{rounds} round{'s' * (rounds != 1)}"
+    trained = f"{many}trained {model} in {counted}" if many else f"Training of {model} in {counted}"
     if told["under_way"]:
-        learnt = f"{many}learn a {told['task']} model together; {rounds} round{'s' * (rounds != 1)} are over"
+        trained = f"{many}train {model}; {counted} {'is' if rounds == 1 else 'are'} over"
+        trained = trained if many else f"Training of {model}; {counted} {'is' if rounds == 1 else 'are'} over"
     goal, found = result["goal"][0], result["models"][0]["scores"]
     score = f", with {score_name(goal)} {number(found[goal], goal)}" if goal in found else ""
     cost = _so_far(told) if told["under_way"] else price(told["promise"])
-    return f"{learnt[:1].upper()}{learnt[1:]}{score}, {cost}."
+    return f"{trained}{score}, {cost}."
 
 
 def _so_far(told: Mapping[str, Any]) -> str:
@@ -98,7 +103,7 @@ def price(promise: Mapping[str, Any]) -> str:
     if promise["unit"] is None:
         return "without any promise of privacy"
     if promise["epsilon"] is None:
-        return "at a price that nobody can bound"
+        return "at a price that is not bounded"
     at = f"epsilon {promise['epsilon']:.3g} at delta {promise['delta']:g} for any one {promise['unit']}"
     return f"rehearsed at {at}" if promise["rehearsal"] else f"at {at}"
 
@@ -107,15 +112,15 @@ def _promise(promise: Mapping[str, Any]) -> Iterator[Block]:
     if promise["unit"] is None:
         yield Text("No promise: this run is open, and what leaves the sites is not protected.")
     else:
-        but = "".join(f", but for {part}" for part in promise["but"])
-        against = f"{', '.join(promise['against'])}, and anyone they tell"
+        but = "".join(f", except for {part}" for part in promise["but"])
+        against = f"{', '.join(promise['against'])}, and anyone with whom they share what they see"
         if promise["rehearsal"]:
-            yield Text("This is what it would promise, if it were not a rehearsal:")
+            yield Text("This run is a rehearsal. The same run with secret noise would promise:")
+        yield Text(f"Price: {promise['intuition']}")
         yield Text(
-            f"Protected is any one {promise['unit']}{but}: whether it {WORDS[promise['relation']]}, what "
-            "others see changes little."
+            f"Protected: any one {promise['unit']}{but}. Observers see almost the same whether it "
+            f"{EXCHANGED[promise['relation']]}."
         )
-        yield Text(f"The price: {promise['intuition']}")
         if promise.get("all_runs") is not None:
             yield Text(all_runs.in_words(promise["all_runs"]), tone(promise["all_runs"]))
         budget = promise["budget"]
@@ -124,14 +129,15 @@ def _promise(promise: Mapping[str, Any]) -> Iterator[Block]:
                 ("Epsilon", "not bounded" if promise["epsilon"] is None else f"{promise['epsilon']:.4g}"),
                 *([] if budget is None else [("Budget", f"{budget:g}")]),
                 ("Delta", f"{promise['delta']:g}"),
-                ("Unit", f"any one {promise['unit']}; neighbours: {promise['relation']}"),
-                ("Holds against", "nobody: it is a rehearsal" if promise["rehearsal"] else against),
-                ("Trusted", "; ".join(promise["trusted"]) or "nobody"),
+                ("Protected unit", f"any one {promise['unit']}"),
+                ("Neighboring data sets", NEIGHBORS[promise["relation"]].format(unit=promise["unit"])),
+                ("Holds against", "no observer: it is a rehearsal" if promise["rehearsal"] else against),
+                ("Trusted", "; ".join(promise["trusted"]) or "no party"),
             )
         )
     yield Items("Not protected", tuple(promise["not_protected"]))
     if promise["left_out"]:
-        yield Items("Left out, since the budget did not bear it", tuple(promise["left_out"]))
+        yield Items("Left out, because the budget did not cover it", tuple(promise["left_out"]))
 
 
 def tone(total: Mapping[str, Any]) -> Tone | None:
@@ -139,9 +145,13 @@ def tone(total: Mapping[str, Any]) -> Tone | None:
     return "mind" if total["runs"] > 1 or total["notes"] else None
 
 
-def _disclosures(left: Mapping[str, Sequence[str]], *, under_way: bool) -> Iterator[Block]:
+def _disclosures(
+    left: Mapping[str, Sequence[str]], promise: Mapping[str, Any], *, under_way: bool
+) -> Iterator[Block]:
+    if promise["unit"] is not None:
+        yield Text(f"Terms: {terms_in_words(promise['unit'], promise['relation'])}.")
     if under_way:
-        yield Text("So far as it is planned or known: the whole list is made when the run is over.", "mind")
+        yield Text("The list so far, as planned or known; it is complete when the run is over.", "mind")
     for name, (title, nothing) in LEFT.items():
         yield Items(title, tuple(left[name])) if left[name] else Text(f"{title}: {nothing}")
 
@@ -149,9 +159,9 @@ def _disclosures(left: Mapping[str, Sequence[str]], *, under_way: bool) -> Itera
 def _result(result: Mapping[str, Any], run: ReportData) -> Iterator[Block]:
     scores = list(dict.fromkeys(name for model in result["models"] for name in model["scores"]))
     if result["findings"]:
-        yield Items("Found", tuple(result["findings"]))
+        yield Items("Findings", tuple(result["findings"]))
     if not scores:
-        yield Text("No score: there are no held-out records that may be looked at.")
+        yield Text("No score: the run has no held-out records that it may use.")
         return
     drawn = results(result, provenance=privacy_line(run.statement))
     if drawn is not None:
@@ -166,7 +176,9 @@ def _result(result: Mapping[str, Any], run: ReportData) -> Iterator[Block]:
     if result["how"]:
         yield Text(result["how"])
     if len(result["models"]) > 1:
-        yield Text("Alone and pooled are trained by the same work without any protection, for comparison.")
+        yield Text(
+            "The comparison models (each site alone, pooled) had the same training without any protection."
+        )
 
 
 def _in_words(result: Mapping[str, Any]) -> str:
@@ -201,7 +213,10 @@ def _rounds(rounds: Sequence[Mapping[str, Any]], run: ReportData) -> Iterator[Bl
         )
         yield Figure("rounds", drawn, f"Round by round: {told}.")
     if scores and run.layout == "environments":
-        yield Text("Rounds are judged by other episodes than the result, often fewer: they differ a little.")
+        yield Text(
+            "The scores of rounds come from other and often fewer episodes than the result, and differ "
+            "slightly."
+        )
     header = ("round", "sites", *(score_name(name) for name in scores), "epsilon", "seconds", "left out", "")
     rows = tuple(
         (
@@ -220,7 +235,7 @@ def _rounds(rounds: Sequence[Mapping[str, Any]], run: ReportData) -> Iterator[Bl
 
 def _sites(sites: Sequence[Mapping[str, Any]], record: Record) -> Iterator[Block]:
     if not sites:
-        yield Text("The sites are named when the run is over.")
+        yield Text("The names of the sites follow when the run is over.")
         return
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "model": lambda site: _plain(site["model"]),
@@ -242,21 +257,27 @@ def _sites(sites: Sequence[Mapping[str, Any]], record: Record) -> Iterator[Block
     header = ("site", *(names.get(name, name) for name in known))
     drawn = participation(record, [site["name"] for site in sites])
     if drawn is not None:
-        yield Figure("taking-part", drawn, f"How much of each of {len(sites)} sites is in each round.")
+        yield Figure(
+            "taking-part", drawn, f"Share of each of {len(sites)} sites in the aggregate of each round."
+        )
     yield _foldable(f"All {len(sites)} sites", Grid("The sites", header, rows, sortable=True))
 
 
 def _robustness(robustness: Mapping[str, Any], record: Record) -> Iterator[Block]:
-    watch = "The server keeps watch over updates." if robustness["watch"] else "Nobody is watched."
-    yield Text(f"Updates are combined by {robustness['rule']}. {watch}")
+    watch = (
+        "The server watches updates for suspicious sites."
+        if robustness["watch"]
+        else "The server does not watch for suspicious sites."
+    )
+    yield Text(f"The server combines updates by the rule {robustness['rule']}. {watch}")
     yield (
         Items("Trouble", tuple(robustness["trouble"]))
         if robustness["trouble"]
-        else Text("Every update that was asked for was well-formed, and was aggregated.", "good")
+        else Text("Every requested update was well-formed, and was aggregated.", "good")
     )
     drawn = suspicions(record)
     if drawn is not None:
-        yield Figure("suspicions", drawn, "How much has added up against each site, round by round.")
+        yield Figure("suspicions", drawn, "Suspicion against each site, round by round.")
     for title, key in (("Changes of standing", "decisions"), ("Updates left out", "faults")):
         rows = robustness[key]
         if rows:
@@ -269,18 +290,18 @@ def _audit(told: Mapping[str, Any]) -> Iterator[Section]:
     if told["audit"] is not None:
         yield Section(audit.HEADING, tuple(audit.blocks(told["audit"])))
     elif told["promise"]["unit"] is not None and told["run"] is not None and told["auditable"]:
-        words = "Nobody has tried to break it. This attacks it with canaries, and adds here what was found:"
+        words = "No audit yet. This command attacks the run with canaries, and adds its findings here:"
         yield Section(audit.HEADING, (Text(words), Code(f"tacit audit {told['run']}")))
 
 
 def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
     if ledger.get("valid") is False:
-        yield Text("The ledger does not verify: what was charged cannot be told from it.", "stop")
+        yield Text("The ledger does not verify: it does not show what was charged.", "stop")
         return
     if not ledger.get("events"):
-        yield Text("Nothing was charged: no release was made under a promise.")
+        yield Text("Nothing was charged: the run made no release under a promise.")
         return
-    state = "every hash fits" if ledger["valid"] else "kept in memory alone"
+    state = "every hash matches" if ledger["valid"] else "in memory only"
     yield Facts(
         (
             ("Releases", f"{ledger['events']:,}; {state}"),
@@ -291,7 +312,7 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
             ),
             *(
                 (
-                    f"Budget of {'everybody' if name == '*' else name}",
+                    f"Budget of {'every subject' if name == '*' else name}",
                     f"{b['epsilon']:g} at delta {b['delta']:g}",
                 )
                 for name, b in ledger["budgets"].items()
@@ -299,7 +320,7 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
             *([] if ledger["head"] is None else [("Head", ledger["head"])]),
         )
     )
-    yield releases("Every release, alike ones in one line", ledger, sortable=True)
+    yield releases("All releases; equal ones share a line", ledger, sortable=True)
 
 
 def releases(caption: str, ledger: Mapping[str, Any], *, sortable: bool = False) -> Grid:
@@ -346,8 +367,8 @@ def _plain(value: object) -> str:
 
 
 ADDED = (
-    "Each run has a price of its own, as if there were no other. Runs on the same people add up, and so does "
-    "choosing the best of them: to choose within one promise, use tacit tune."
+    "Each run states its own price. The prices of runs on the same people add up, and choosing the best run "
+    "costs too: to choose within one promise, use tacit tune."
 )
 
 
@@ -382,7 +403,7 @@ def _lead(told: Mapping[str, Mapping[str, Any]]) -> str:
     """Return a sentence about the run with the best common score, if there is one."""
     goals = {tuple(each["result"]["goal"]) for each in told.values()}
     if len(goals) > 1:
-        return f"{len(told)} runs that learnt different things, side by side."
+        return f"{len(told)} runs with different scores, side by side."
     score, direction = goals.pop()
     known = {
         name: each["result"]["models"][0]["scores"][score]
@@ -395,7 +416,7 @@ def _lead(told: Mapping[str, Mapping[str, Any]]) -> str:
     best = pick(known, key=lambda name: known[name])
     model = told[best]["result"]["models"][0]
     found = f"{score_name(score)} {with_ends(model, score)}"
-    return f"Of {len(told)} runs, {best} did best: {found}, {price(told[best]['promise'])}."
+    return f"Of {len(told)} runs, {best} has the best score: {found}, {price(told[best]['promise'])}."
 
 
 def _result_table(told: Mapping[str, Mapping[str, Any]]) -> Iterator[Block]:
@@ -441,18 +462,18 @@ def _row(name: str, told: Mapping[str, Any], scores: Sequence[str]) -> tuple[str
 def _overlay(runs: Mapping[str, ReportData]) -> Iterator[Block]:
     drawn = overlay({name: run.record for name, run in runs.items()})
     if drawn is None:
-        yield Text("They have no score in common that was followed from round to round.")
+        yield Text("The runs have no common score that was recorded in every round.")
         return
     lengths = ", ".join(f"{name} {len(run.record.rounds)}" for name, run in runs.items())
-    yield Figure("overlay", drawn, f"Scores of the runs, round by round; how many rounds: {lengths}.")
+    yield Figure("overlay", drawn, f"Scores of the runs, round by round; number of rounds: {lengths}.")
 
 
 def _promises(told: Mapping[str, Mapping[str, Any]]) -> Iterator[Block]:
     if sum(each["promise"]["unit"] is not None for each in told.values()) > 1:
         yield Text(ADDED)
-    header = ("run", "trusted", "bare", "ledger")
+    header = ("run", "trusted", "unprotected", "ledger")
     yield Grid(
-        "Whom each promise trusts, and what it leaves out",
+        "Trusted parties and unprotected data of each run",
         header,
         tuple(
             (

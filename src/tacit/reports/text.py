@@ -75,7 +75,7 @@ def summary(run: dict[str, Any]) -> str:
     table = scores([(model.label, model.scores) for model in models], [model.ends for model in models])
     beneath = [run.get("how", "")]
     if run["baselines"]:
-        beneath.append("Alone and pooled: the same work without any protection, for comparison.")
+        beneath.append("Each site alone, pooled: the same training without any protection, for comparison.")
     explained = "\n".join(wrap_paragraph(words) for words in beneath if words)
     promised = "\n".join(wrap_paragraph(words, indent="  ") for words in run["statement"])
     head = format_rows(header_of(run), whole=False)
@@ -85,7 +85,7 @@ def summary(run: dict[str, Any]) -> str:
 def header_of(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the head of a summary: name, task, rounds, price and warnings."""
     promise = run["privacy"]
-    spent = "open: nothing is promised" if promise["unit"] is None else _spent(promise)
+    spent = "open: no promise" if promise["unit"] is None else _spent(promise)
     ended = str(run["rounds"]) + (f", ended early: {run['stopped']}" if run["stopped"] else "")
     head = [("run", run["name"]), ("task", run["task"]), ("rounds", ended), ("privacy", spent)]
     if promise.get("all_runs") is not None:
@@ -143,7 +143,7 @@ def scores(rows: Sequence[tuple[str, Mapping[str, float]]], intervals: Sequence[
     models = [_model(label, found, ends) for (label, found), ends in zip(rows, known, strict=True)]
     metrics = list(dict.fromkeys(name for model in models for name in model.scores))
     if not metrics:
-        return "No score: there are no held-out records that may be looked at."
+        return "No score: the run has no held-out records that it may use."
     tables = [_below(models, metrics)]
     if len(metrics) <= WIDEST:
         tables.insert(0, align_table(*_score_rows(models, metrics)))

@@ -214,10 +214,10 @@ def idle_models(
         sites = sum(place == model for place in standing.values())
         try:
             if sites == 0:
-                raise TooFewSites("no site belongs to it")
+                raise TooFewSites("it has no site")
             _ = aggregation.tolerates(sites)
         except TooFewSites as error:
-            found.append(f"model {model} stays as it is: {error}")
+            found.append(f"model {model} is unchanged: {error}")
     return found
 
 
@@ -230,21 +230,21 @@ def require_compatible_clusters(spec: RunSpec) -> None:
     require(clusters.warm < spec.rounds, "[clusters] warm", clusters.warm, allowed)
     if isinstance(privacy, Privacy) and clusters.by == "loss":
         raise Refused(
-            '[clusters] by = "loss" does not go with a promise: which model fits a site best tells about its '
-            'records. Use by = "direction" or by = "weights", which look at what has left the sites.'
+            '[clusters] by = "loss" does not go with a promise: the choice of the best model for a site '
+            'reveals its records. Use by = "direction" or by = "weights", which use protected updates only.'
         )
     if isinstance(privacy, Privacy) and privacy.noise != "site":
         raise Refused(
-            f'[clusters] does not go with noise = "{privacy.noise}": the server would have to look at single '
-            'updates without noise. Use noise = "site".'
+            f'[clusters] does not go with noise = "{privacy.noise}": the server would need single updates '
+            'without noise. Use noise = "site".'
         )
     if spec.quarantine is not None:
         raise Refused(
-            "[clusters] does not go with [quarantine]: a site of a small cluster looks like a liar to the "
+            "[clusters] does not go with [quarantine]: a site of a small cluster looks dishonest to the "
             "others. Leave one of them out."
         )
     if spec.stop is not None and spec.stop.epsilon is not None:
         raise Refused(
-            "[clusters] does not go with [stop] epsilon: the loss of every model would have to be bought. "
-            "Watch held-out records instead."
+            "[clusters] does not go with [stop] epsilon: the loss of every model would have a price. Watch "
+            "held-out records instead."
         )

@@ -143,7 +143,7 @@ class RunContext:
         )
         if len(told.names) < len(names):
             silent = ", ".join(sorted(set(names) - set(told.names)))
-            raise InvalidValue(f"how many records there are is not known: nothing has come from {silent}")
+            raise InvalidValue(f"the number of records is not known: no answer from {silent}")
         # Each holds one record at least.
         known = max(round(float(told.matrix.sum())), len(names))
         return replace(self, federation=self.federation.with_record_count(known))
@@ -198,7 +198,7 @@ class RunContext:
         screen = Screen(names=answers.names, width=question.width, round=0, ticket="", limit=limit)
         kept, _ = screen.rows(answers)
         if not kept.names and expected is None:
-            raise InvalidValue(f"no site answered the question for the {question.kind} in finite numbers")
+            raise InvalidValue(f"no site answered the query for the {question.kind} in finite numbers")
         blind = mechanism.groups(names) is not None
         rule = (
             Mean()

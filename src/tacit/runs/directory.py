@@ -28,6 +28,7 @@ import tomli_w
 from tacit.errors import RunUnusable, TacitError
 from tacit.learning.record import Round
 from tacit.privacy.ledger.store import Ledger
+from tacit.reports.dpia_form import TABLE as DPIA
 from tacit.runtime import files
 from tacit.runtime.arrays import Array
 
@@ -154,7 +155,7 @@ class Directory:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunUnusable(
-                f"run {self.path} is at work in another process: wait for it, or stop it"
+                f"run {self.path} is running in another process: wait for it, or stop it"
             ) from None
 
     def _claim(self, text: str, beside: Files, *, resume: bool) -> None:
@@ -169,13 +170,13 @@ class Directory:
             return
         if not resume:
             raise RunUnusable(
-                f"run {self.path} is there already: resume it (--resume), or choose another place"
+                f"run {self.path} exists already: resume it (--resume), or choose another directory"
             )
         begun = held.decode(errors="replace")
         if not _is_same_document(begun, text):
             raise RunUnusable(
-                f"run {self.path} cannot be resumed: it was begun with another experiment, which "
-                f"{EXPERIMENT} there keeps{_first_difference(begun, text)}"
+                f"run {self.path} cannot be resumed: it belongs to another experiment, in its "
+                f"{EXPERIMENT}{_first_difference(begun, text)}"
             )
 
     def secret(self) -> bytes:
@@ -185,7 +186,7 @@ class Directory:
             return kept
         if self.read(STATE) is not None:
             raise RunUnusable(
-                f"run {self.path} cannot be resumed: its {SECRET} is lost, and with it the noise it drew"
+                f"run {self.path} cannot be resumed: its {SECRET} is lost, and its noise cannot be repeated"
             )
         fresh = secrets.token_bytes(32)
         self.write(SECRET, fresh, mode=0o600)
@@ -239,7 +240,7 @@ class Directory:
             if any(values.dtype != np.float64 for values in tensors.values()):
                 raise ValueError("its numbers are no doubles")
             if notes.pop("sha256") != _fingerprint(tensors, notes):
-                raise ValueError("its fingerprint does not fit")
+                raise ValueError("its fingerprint does not match")
             state, memory, best = (tensors.pop(name) for name in ("state", "memory", "best"))
             kept = {name.removeprefix("kept."): values for name, values in tensors.items()}
             finished, best_round = int(notes["finished"]), int(notes["best_round"])
@@ -263,10 +264,10 @@ class Directory:
         if point.ledger_head not in {entry["hash"] for entry in ledger.entries()}:
             raise RunUnusable(
                 f"run {self.path} cannot be resumed: {LEDGER} lacks what was charged before round "
-                f"{point.finished + 1}; put the newer ledger back"
+                f"{point.finished + 1}; restore the newer ledger"
             )
         if point.data != data:
-            raise RunUnusable(f"run {self.path} cannot be resumed: the data have changed since it was begun")
+            raise RunUnusable(f"run {self.path} cannot be resumed: the data have changed since it started")
         return point
 
     def rounds(self) -> list[Round]:
@@ -381,17 +382,24 @@ def _fingerprint(tensors: "Mapping[str, Array]", notes: Mapping[str, str]) -> st
 
 
 def _is_same_document(held: str, given: str) -> bool:
-    """Compare two TOML documents by their content: neither the order of tables nor 1 against 1.0 counts."""
+    """Compare two TOML documents by their content.
+
+    The order of tables, 1 against 1.0, and answers for the data-protection page make no difference.
+    """
     if held == given:
         return True
     try:
-        return tomllib.loads(held) == tomllib.loads(given)
+        one, other = (
+            {name: part for name, part in tomllib.loads(text).items() if name != DPIA}
+            for text in (held, given)
+        )
     except tomllib.TOMLDecodeError:
         return False
+    return one == other
 
 
 def _first_difference(held: str, given: str) -> str:
     for old, new in zip_longest(held.splitlines(), given.splitlines(), fillvalue="nothing"):
         if old != new:
-            return f" ({old} there, {new} now)"
+            return f" ({old} before, {new} now)"
     return ""

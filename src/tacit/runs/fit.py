@@ -35,6 +35,7 @@ from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.privacy.statement import state, subject_prices
+from tacit.reports.dpia_form import TABLE, Answers
 from tacit.runs.clusters import own_records, score_clusters, weighted_mean
 from tacit.runs.context import RunContext, digest
 from tacit.runs.directory import EXPERIMENT, LEDGER, PROVENANCE, Directory
@@ -127,8 +128,9 @@ def run_spec(
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     callbacks: Sequence[Callback] = (),
+    answers: Answers | None = None,
 ) -> Run:
-    """Run what was asked for on the sites of a federation; see `fit`."""
+    """Run a spec on a federation; see `fit`. The run keeps the answers for its data-protection page."""
     require_name("name", name)
     if isinstance(spec.privacy, Privacy):
         notify(callbacks, "solving the noise")
@@ -141,7 +143,8 @@ def run_spec(
     choices = {"name": name, "seed": spec.seed, "rounds": spec.rounds, "baselines": baselines}
     # An experiment that is read from its directory has looked at nothing: what it knows was found before.
     sources = {PROVENANCE: {"public": provenance.public, "bare": provenance.bare}}
-    document = {**choices, **prepared.describe(prepared.federation)}
+    form = {TABLE: given} if answers is not None and (given := answers.as_dict()) else {}
+    document = {**choices, **prepared.describe(prepared.federation), **form}
     with directory.claim(document, resume=resume, beside=sources):
         if out is not None and is_over(directory):
             run = read(directory, with_saved_answers(prepared.task, directory))
@@ -174,7 +177,7 @@ def _run(
     if spec.stop is not None and prepared.watched is not None:
         federation, watch = reserve_records(federation, spec.stop, prepared.watched, key)
     if spec.augment is not None or initial_query_of(prepared.task) is not None:
-        notify(callbacks, "asking the sites before the first round")
+        notify(callbacks, "querying the sites before the first round")
     provenance.recall(directory.read_json(PROVENANCE) or {})
     directory.write_json(PROVENANCE, {"public": provenance.public, "bare": provenance.bare})
     begun = RunContext(prepared=prepared, federation=federation)
@@ -240,7 +243,7 @@ Ends = tuple[float, float]
 # Enough for a deviation, and few enough to score a model so often.
 GROUPS = 20
 LEVEL = 0.95
-CERTAIN = "finding out how certain the scores are"
+CERTAIN = "computing confidence intervals"
 # Groups of fewer records tell more about themselves than about a score.
 FEWEST = 3
 EACH, TOGETHER = "training each site alone, to compare", "training on pooled records, to compare"
@@ -272,11 +275,11 @@ def compare(
     def ours(records: Records) -> dict[str, float]:
         return score_clusters(context.task, state, chosen, records)
 
-    def parted(records: Records) -> list[tuple[tuple[str, ...], Records]]:
+    def split(records: Records) -> list[tuple[tuple[str, ...], Records]]:
         return own_records(context.task, state, chosen, records)
 
     rounds, provenance = context.spec.rounds, context.prepared.provenance
-    others = train_baselines(context.task, context.federation, rounds, test, provenance, key, parted, tell)
+    others = train_baselines(context.task, context.federation, rounds, test, provenance, key, split, tell)
     found = {name: score(test) for name, score in others.items()}
     # Worlds are judged by many episodes, whose intervals are among the scores.
     if test is None or context.task.layout == "environments":
@@ -292,7 +295,7 @@ def train_baselines(
     test: Records | None,
     provenance: Provenance,
     key: Key,
-    parted: Callable[[Any], Sequence[tuple[Sequence[str], Any]]] = lambda records: (),
+    split: Callable[[Any], Sequence[tuple[Sequence[str], Any]]] = lambda records: (),
     tell: Tell = silent,
 ) -> dict[str, Scoring]:
     """Train and score the baselines: each site `alone` (their mean) and all records `pooled`.
@@ -304,7 +307,7 @@ def train_baselines(
         test: The records that models will be scored on; without any, nothing is trained.
         provenance: Decides if the records may be looked at.
         key: The run's key.
-        parted: Records by the sites that they are scored for, with several models.
+        split: Records by the sites that they are scored for, with several models.
         tell: Receives progress.
     """
     if test is None:
@@ -328,7 +331,7 @@ def train_baselines(
 
     def scoring(states: Callable[[Sequence[str]], Array]) -> Scoring:
         def score(records: Any) -> dict[str, float]:  # noqa: ANN401
-            parts = [(names, own, _scores(task, states(names), own)) for names, own in parted(records)]
+            parts = [(names, own, _scores(task, states(names), own)) for names, own in split(records)]
             if not parts:
                 return _scores(task, states(list(federation)), records)
             return weighted_mean([(len(own), scores) for _, own, scores in parts])

@@ -46,7 +46,7 @@ def skip_if_unaffordable(question: QueryBase | None, left: list[str], *, resumed
     except BudgetExhausted:
         if not resumed or question is None:
             raise
-        left.append(f"the question for the {question.kind}")
+        left.append(f"the query for the {question.kind}")
 
 
 def with_saved_answers(task: TaskBase, directory: Directory) -> TaskBase:

@@ -113,7 +113,7 @@ class RoundAggregator:
         """The step of each model, or why there is none; a model that too few moved stays where it is."""
         steps: list[Array | None] = []
         shares: dict[str, float] = {}
-        why = "no site sent an update that can be used"
+        why = "no site sent a usable update"
         for group in groups:
             try:
                 step, told = self._step(group, expected)
@@ -137,7 +137,7 @@ class RoundAggregator:
             # Absent sites count as zeros: there are never too few, and the realised count stays secret.
             return self.aggregation(kept, sites=expected), {}
         if not kept.names:
-            raise TooFewSites("no site sent an update that can be used")
+            raise TooFewSites("no site sent a usable update")
         if self.blind:
             return self.aggregation.combine_groups(kept), {}
         self.aggregation.tolerates(len(kept.names))

@@ -184,7 +184,7 @@ class Run:
         from tacit.reports.page import write as write_page
 
         if path is None and self.path is None:
-            raise InvalidValue("path is missing: this run has no directory, so say where to write its report")
+            raise InvalidValue("path is missing: this run has no directory; give the file of its report")
         return write_page(self.page(), Path(path) if path is not None else cast(Path, self.path) / REPORT)
 
     def report_data(self) -> "ReportData":
@@ -257,7 +257,7 @@ def read(directory: Directory, task: TaskBase) -> Run:
     if said is None or promise is None or point is None:
         done = len(directory.rounds())
         raise RunUnusable(
-            f"run {directory.path} is not over: {done} rounds are in its {ROUNDS}; go on with --resume"
+            f"run {directory.path} is not over: {done} rounds are in {ROUNDS}; resume it with --resume"
         )
     rounds = directory.rounds()
     try:
@@ -342,7 +342,7 @@ def _judge_run(directory: Directory) -> Judgement:
     if books is None or (point is None and not over):
         return Judgement()
     if point is None:
-        return Judgement(ledger=(f"{STATE} is gone, and with it what the run knew of its ledger",))
+        return Judgement(ledger=(f"{STATE} is missing, and with it the ledger head of the run",))
     wrong = problems(books, point.ledger_head)
     if wrong or not over:
         return Judgement(ledger=tuple(wrong))
@@ -368,9 +368,9 @@ def _judge_statement(directory: Directory, books: Path, point: Checkpoint) -> li
     except LedgerError as error:
         return [str(error)]
     except TacitError as error:
-        return [f"{EXPERIMENT} does not say what was promised: {error}"]
+        return [f"{EXPERIMENT} does not state the promise: {error}"]
     return [
-        f"{STATEMENT} was changed: it says {_in_words(said)}, and by its ledger it is {_in_words(expected)}"
+        f"{STATEMENT} was changed: it states {_in_words(said)}, and its ledger shows {_in_words(expected)}"
     ]
 
 

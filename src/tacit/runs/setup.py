@@ -5,22 +5,25 @@ recomputes it. It is a function of its arguments alone: the coordinator and ever
 experiment derive the same mechanism, without exchanging it.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tacit.aggregation.attacks import Attack
-from tacit.aggregation.base import Aggregator, as_aggregator, user_choice
+from tacit.aggregation.base import Aggregator, CustomAggregator, as_aggregator, noise_of, user_choice
 from tacit.aggregation.defence.clustering import Clusters
+from tacit.aggregation.defence.quarantine import Quarantine, too_few_warning
 from tacit.aggregation.mean import Join, Mean
+from tacit.aggregation.robust.mixing import Bucketing
 from tacit.aggregation.server import Plain
-from tacit.aggregation.warnings import aggregation_warnings, min_sites_for
-from tacit.errors import MOST_ROUNDS, InvalidValue, Refused, require, require_count
+from tacit.errors import MOST_ROUNDS, InvalidValue, Refused, TooFewSites, require, require_count
 from tacit.learning.task import QueryBase, TaskBase
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import Layout
 from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import NORMS, BoundedSum, Mechanism
+from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, honest
 from tacit.privacy.plan import Plan, PlannedPrice, plan
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
@@ -40,6 +43,10 @@ LAYOUTS = {
     "columns": "parties that hold columns of the same records",
     "environments": "sites that hold worlds",
 }
+# With fewer sites, the outvoted one may be the honest one.
+FEWEST_TO_VOTE = 4
+# More sites than any federation has.
+MANY = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +167,7 @@ class PreparedRun:
         many = len(self.names)
         if self.facts.names is not None or many == 1:
             return []
-        return [f"the data decide how many sites there are: {many} are needed at least"]
+        return [f"the data decide the number of sites: {many} are needed at least"]
 
     def describe(self, federation: Federation, **changed: object) -> dict[str, object]:
         """The choices of this run as tables of an experiment file, some of them changed."""
@@ -276,9 +283,9 @@ def require_layout(task: TaskBase, facts: PublicFacts, rounds: int) -> None:
     """Refuse a task that learns from another kind of federation, or in another number of rounds."""
     wanted = task.layout
     if task.once:
-        require(rounds == 1, "rounds", rounds, f"1: {task.kind} asks every site once")
+        require(rounds == 1, "rounds", rounds, f"1: {task.kind} queries every site once")
     if wanted == "columns":
-        allowed = f"1: {task.kind} releases every column once, and the rest is free"
+        allowed = f"1: {task.kind} releases every column once, and everything else is free"
         require(rounds == 1, "rounds", rounds, allowed)
     if facts.layout is not None and wanted != facts.layout:
         held = f"{task.kind} learns from {LAYOUTS[wanted]}, and these are {LAYOUTS[facts.layout]}"
@@ -306,7 +313,7 @@ def require_protection(task: TaskBase, facts: PublicFacts, provenance: Provenanc
     bare = task.exempt
     if facts.distant and bare:
         provenance.look(
-            f"{bare[0].partition(',')[0]}, which the coordinator would get as it is,",
+            f"{bare[0].partition(',')[0]}, which the coordinator would receive without noise,",
             instead='protect all of it, as by protect = "all" in [task]',
         )
 
@@ -318,9 +325,7 @@ def resolve_aggregator(spec: RunSpec, task: TaskBase) -> Aggregator:
         Refused: Options that work on updates are given for a task that concatenates columns.
     """
     if task.layout == "environments" and spec.augment is not None:
-        raise Refused(
-            f"[augment] does not go with {task.kind}: worlds have no records to add to. Leave it out"
-        )
+        raise Refused(f"[augment] does not go with {task.kind}: environments have no records. Remove it")
     if task.added:
         _require_mean(spec, task)
     if task.layout != "columns":
@@ -328,13 +333,13 @@ def resolve_aggregator(spec: RunSpec, task: TaskBase) -> Aggregator:
     if spec.aggregation != Mean():
         rule = as_aggregator(spec.aggregation).name
         raise Refused(
-            f"[aggregation] {rule} does not go with {task.kind}: what parties send is put side by side, not "
-            "combined. Leave it out"
+            f"[aggregation] {rule} does not go with {task.kind}: columns of parties are joined, not "
+            "combined. Remove it"
         )
     for name in spec.beside():
         raise Refused(
-            f"[{name}] does not go with {task.kind}: every party releases its columns once, and nothing else "
-            "is sent. Leave it out"
+            f"[{name}] does not go with {task.kind}: every party releases its columns once, and sends "
+            "nothing else. Remove it"
         )
     return Join(task.join_columns, task.join_products)
 
@@ -348,7 +353,7 @@ def _require_mean(spec: RunSpec, task: TaskBase) -> None:
     for name, given in weighing.items():
         if given:
             raise Refused(
-                f"[{name}] does not go with {task.kind}: it adds up what the sites send. Leave it out"
+                f"[{name}] does not go with {task.kind}: it sums the answers of the sites. Remove it"
             )
 
 
@@ -396,8 +401,8 @@ def require_plain(spec: RunSpec) -> None:
     for name, asked in {"clusters": spec.clusters, "quarantine": spec.quarantine}.items():
         if asked is not None:
             raise Refused(
-                f"[{name}] does not go with clip_quantile: updates are sent in units of their bounds, with "
-                "counts beside them. Leave one of them out"
+                f"[{name}] does not go with clip_quantile: updates are sent in units of their clip bounds, "
+                "with counts. Remove one of them"
             )
 
 
@@ -409,15 +414,15 @@ def _trial_state(task: TaskBase, federation: Federation) -> Array:
 
 def initial_provenance(federation: Federation, privacy: Privacy | Open) -> Provenance:
     """Return the provenance of a federation: public facts, and facts already taken from its records."""
-    held = "worlds" if federation.layout == "environments" else "records"
+    held = "environments" if federation.layout == "environments" else "records"
     provenance = Provenance(privacy, public=federation.public, what=held)
     if federation.held_out is not None and federation.held_out_public and not federation.public:
-        provenance.declare_public([f"the {held} that models are scored on, as whoever gave them says"])
+        provenance.declare_public([f"the {held} for scoring, which were declared public"])
     for what in federation.taken:
-        provenance.look(what, instead="use public numbers, and sites that are real")
+        provenance.look(what, instead="use public numbers, and real sites")
     if federation.records is not None:
-        whose = "there are" if federation.layout == "columns" else "all sites hold"
-        provenance.declare_public([f"how many records {whose}: {federation.records:,}"])
+        whose = "at every party" if federation.layout == "columns" else "of all sites"
+        provenance.declare_public([f"the number of records {whose}: {federation.records:,}"])
     return provenance
 
 
@@ -436,8 +441,8 @@ def require_rehearsal(privacy: Privacy | Open) -> None:
         raise Refused("[attack] is for rehearsals: give [privacy] rehearsal = true, or leave the attack out")
     if privacy.noise == "secure":
         raise Refused(
-            '[attack] does not go with noise = "secure": liars send what they like, and nobody sees it. Use '
-            'noise = "site" or "server", or leave the attack out'
+            '[attack] does not go with noise = "secure": the server cannot see what dishonest sites send. '
+            'Use noise = "site" or "server", or leave the attack out'
         )
 
 
@@ -463,3 +468,77 @@ def require_scores(
             few = f"the held-out records ({len(table or ())}) cannot be scored"
             rule = "the held-out records cannot be scored: hold out more, or none"
             raise InvalidValue(f"{few}: hold out more, or none ({error})", rule=rule) from error
+
+
+def aggregation_warnings(
+    aggregation: Aggregator, sites: int | None, privacy: Privacy | Open, quarantine: Quarantine | None = None
+) -> list[str]:
+    """Return warnings, each a sentence.
+
+    Args:
+        aggregation: The aggregator, resolved.
+        sites: Number of sites; None if that is not known yet.
+        privacy: The promise.
+        quarantine: The quarantine, if there is one.
+    """
+    noise, found = noise_of(privacy), list[str]()
+    if sites is not None and not isinstance(aggregation, Mean | CustomAggregator):
+        found += _tolerance_warnings(aggregation, sites)
+    if noise == "site" and aggregation.under_noise == "suffers":
+        found.append(
+            f"{aggregation.kind} loses more accuracy to noise at the sites than the mean, and more with a "
+            "larger model: covariance-filter and geometric-median lose less"
+        )
+    if noise == "secure":
+        found.append(_secure_warnings(aggregation, sites))
+    unseen = None if quarantine is None or sites is None else too_few_warning(sites)
+    return found if unseen is None else [*found, unseen]
+
+
+def min_sites_for(aggregation: Aggregator, privacy: Privacy | Open) -> int:
+    """The fewest sites that a rule can serve and among which a promise can be kept."""
+
+    def can_serve(sites: int) -> bool:
+        try:
+            _ = aggregation.resolve(sites, privacy)
+        except TooFewSites:
+            return False
+        return True
+
+    fewest = 1 + bisect_left(range(1, MANY), True, key=can_serve)
+    if isinstance(privacy, Open) or privacy.noise != "secure":
+        return fewest
+    fewest = max(fewest, FEWEST)
+    return next((sites for sites in range(fewest, MOST + 1) if _hides(sites, privacy.colluders)), fewest)
+
+
+def _hides(sites: int, colluders: int) -> bool:
+    try:
+        _ = honest(sites, colluders)
+    except Refused:
+        return False
+    return True
+
+
+def _tolerance_warnings(aggregation: Aggregator, sites: int) -> list[str]:
+    """Return warnings about a rule for `sites` sites."""
+    f = aggregation.tolerates(sites)
+    if sites < FEWEST_TO_VOTE:
+        return [f"with {sites} sites, no rule can outvote a dishonest one: updates are only screened"]
+    if f == 0:
+        return [f"{aggregation.kind} with these options tolerates no dishonest site among {sites}"]
+    if 3 * f >= sites:
+        return [
+            f"f = {f} of {sites} sites is a third or more: few rules tolerate that if the data of sites "
+            "differ"
+        ]
+    return []
+
+
+def _secure_warnings(aggregation: Aggregator, sites: int | None) -> str:
+    """Return the warning about attackers under secure aggregation."""
+    f = 1 if sites is None else aggregation.tolerates(sites)
+    if isinstance(aggregation, Bucketing) and f:
+        told = "" if sites is None else f"; {f} of {sites // aggregation.size} buckets can be outvoted"
+        return f"the server sees no single update: a dishonest site spoils the sum of its bucket{told}"
+    return "the server sees no single update, so nothing but its own clipping limits a dishonest site"

@@ -55,8 +55,8 @@ class Stopping:
             return privacy
         if isinstance(privacy, Open) or privacy.unit != "record":
             raise Refused(
-                "[stop] epsilon buys a watched loss for runs that protect records; this one does not. Leave "
-                "it out and watch held-out records"
+                "[stop] epsilon pays for a watched loss in runs that protect records; this run does not. "
+                "Remove it, and watch held-out records"
             )
         if privacy.epsilon is None:
             return privacy

@@ -127,7 +127,7 @@ class Trainer:
                 if not resumed:
                     raise
                 # A round that was cut off and could not be repeated was paid twice.
-                reason = "the budget bears no further round"
+                reason = "the budget covers no further round"
                 left.append(f"training from round {point.finished + 1} to round {self.spec.rounds}")
                 break
             past.append(entry)
@@ -142,7 +142,7 @@ class Trainer:
         if early is not None:
             self._pay_the_rest(ledger, point, key)
         question = final_query_of(self.task)
-        notify(callbacks if question else (), "asking the sites after the last round")
+        notify(callbacks if question else (), "querying the sites after the last round")
         chosen = past[point.best_round - 1].clusters if point.best_round else {}
         models = chosen or dict.fromkeys(self.names, 0)
         with skip_if_unaffordable(question, left, resumed=resumed):
@@ -191,7 +191,7 @@ class Trainer:
         names = self.spec.sampling(self.names, self.privacy.participation, key / "who")
         # With secret participation, the number of sites is a secret; so is the duration of the round.
         expected = self.mechanism.denominator(len(self.names))
-        before = self._known(past)
+        before = self._last_result(past)
         found = self._skip_if_few(names, expected, before)
         paid = found is None
         if found is None:
@@ -265,7 +265,7 @@ class Trainer:
         screen = self._screen(updates, number, ticket, mechanism)
         groups = mechanism.groups(names)
         if groups is not None and len(groups) != len(updates.names):
-            raise Refused("the engine shows single updates where sums alone may be seen: use another engine")
+            raise Refused("the engine shows single updates, and only sums may be seen: use another engine")
         # Sums keep one order, so that what is computed again is the same to the last bit.
         with one_thread():
             found = RoundAggregator(
@@ -323,7 +323,7 @@ class Trainer:
         own = clusters or dict.fromkeys(self.names, 0)
         return self.context.apply_final(question, state, own, key / "closing")
 
-    def _known(self, past: Sequence[Round]) -> RoundResult:
+    def _last_result(self, past: Sequence[Round]) -> RoundResult:
         """Return the standings and clusters before a round."""
         if past:
             return RoundResult(standings=past[-1].standings, clusters=past[-1].clusters)
@@ -377,8 +377,8 @@ class Trainer:
         missing = [name for name in names if name not in updates.names]
         if self.context.joins and missing and mechanism.groups(names) is None:
             raise Refused(
-                f"nothing has come from {', '.join(missing)}: columns are put side by side, and every party "
-                "has to be there. Go on with --resume when it is"
+                f"no answer from {', '.join(missing)}: the columns of all parties are needed. Resume with "
+                "--resume when it is back"
             )
 
     def notes(self, width: int) -> tuple[str, ...]:
@@ -392,10 +392,10 @@ class Trainer:
             told = noise_warning(self.mechanism.deviation(1), self.privacy.clip, width)
             found += [] if told is None else [told]
         if self.spec.attack is not None:
-            more = f", and {self.aggregation.name} was to stand {self._tolerated_liars}"
+            more = f", and {self.aggregation.name} was to tolerate {self._tolerated_liars}"
             lie = self.spec.attack.name
             found.append(
-                f"{self.spec.attack.liars} of {len(self.names)} sites lie: {lie}"
+                f"{self.spec.attack.liars} of {len(self.names)} sites are dishonest: {lie}"
                 + more * (self.spec.attack.liars > self._tolerated_liars)
             )
         return tuple(found)
@@ -406,7 +406,8 @@ class Trainer:
             return ()
         rule, sites = self.aggregation.name, len(self.names)
         return (
-            f"updates are combined by {rule}, which stands {self._tolerated_liars} of {sites} sites that lie",
+            f"the server combines updates by {rule}, which tolerates {self._tolerated_liars} of {sites} "
+            "sites being dishonest",
         )
 
     @property

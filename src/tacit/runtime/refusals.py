@@ -69,8 +69,8 @@ class Withheld:
         try:
             place = self.write(details)
         except OSError as error:
-            return f"nothing more is said of private records, and details could not be kept: {error.strerror}"
-        return f"details are in {place}, which its owner alone can read"
+            return f"the message withholds private details, and they could not be written: {error.strerror}"
+        return f"details are in {place}, which only its owner can read"
 
 
 @contextmanager
@@ -98,7 +98,7 @@ def withhold_details(
     except TacitError as error:
         rule = error.rule
         if rule is None and opening and isinstance(error, InvalidValue):
-            rule = "the records cannot be used as they are"
+            rule = "the records cannot be used"
         if not private or rule is None or (rule == str(error) and not error.rows):
             raise
         named = "" if place.data is None or place.data.name in rule else f"{place.data.name}: "
@@ -165,7 +165,7 @@ def state_directory() -> Path:
     given = os.environ.get("XDG_STATE_HOME", "")
     base = given if os.path.isabs(given) else os.path.expanduser("~/.local/state")
     if not os.path.isabs(base):
-        raise FileNotFoundError(errno.ENOENT, "this user has no home")
+        raise FileNotFoundError(errno.ENOENT, "this user has no home directory")
     return Path(base) / "tacit"
 
 

@@ -46,7 +46,7 @@ from tacit.errors import (
     shorten,
 )
 from tacit.runtime import files, imports
-from tacit.runtime.arrays import Listable
+from tacit.runtime.contracts import Listable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -278,7 +278,7 @@ def construct(kind: type[Made], name: str, table: object) -> Made:
         known = get_type_hints(kind)
     except NameError as error:
         raise InvalidFile(
-            f"{place}{kind.__name__} needs objects that no file can hold: use Python"
+            f"{place}{kind.__name__} needs objects that a file cannot hold: use Python"
         ) from error
     hints = {entry.name: known[entry.name] for entry in dataclasses.fields(_as_dataclass(kind))}
     refuse_unknown(place, fields, list(hints))

@@ -359,7 +359,7 @@ def _missing(
     name: str, missing: NDArray[np.bool_], place: str, example: str, usual: bool = False
 ) -> InvalidValue:
     broken = f"{int(missing.sum())} of {len(missing)} records hold NaN or nothing"
-    mend = f"say what stands for one, as in fill = {{ {_key(name)} = {example} }}"
+    mend = f"give a value for them, as in fill = {{ {_key(name)} = {example} }}"
     mend += f", with a usual value of {name} that is known in public instead of {example}" * usual
     mend += ", or leave the column out"
     return InvalidValue(

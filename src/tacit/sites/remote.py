@@ -92,7 +92,7 @@ def blank_tables(names: Sequence[str], columns: Sequence[str], targets: Sequence
 def refuse_access(held: str, names: Iterable[str]) -> NoReturn:
     """Say where the data are."""
     who = ", ".join(names)
-    raise Refused(f"the {held} of {who} are at {who}: nobody else can look at them")
+    raise Refused(f"the {held} of {who} are at {who}: no other machine can read them")
 
 
 def require_named_sites(split: SplitBase, kind: str) -> None:

@@ -68,15 +68,15 @@ class SplitByCount(SplitBase):
 
     def deal(self, table: Table, generator: np.random.Generator) -> list[Integers]:
         """The positions of each site's records."""
-        raise AssertionError("a split says how it deals")
+        raise AssertionError("a split implements its assignment")
 
     def __call__(self, table: Table, key: Key) -> dict[str, Integers]:
         """The positions of each site's records, by its name."""
         need = FEWEST_RECORDS * self.count
         if len(table) < need:
             raise InvalidValue(
-                f"count = {self.count} is not allowed: {len(table)} records are too few for so many sites; "
-                f"each holds at least {FEWEST_RECORDS}",
+                f"count = {self.count} is not allowed: {len(table)} records are too few for that number of "
+                f"sites; each must hold at least {FEWEST_RECORDS}",
                 rule=f"count = {self.count} is not allowed: a site holds at least {FEWEST_RECORDS} records",
             )
         dealt = _repair(self.deal(table, (key / "split").generator()), _events(table))

@@ -214,8 +214,8 @@ def _require_columns_once(frame: "pd.DataFrame", leave: Sequence[str], place: st
         first = re.sub(r"\.\d+$", "", name)
         if first != name and first in names:
             told = (
-                f"column {name} in {place} is not allowed: it is a second {first}, as programs number them; "
-                "rename it, or remove it"
+                f"column {name} in {place} is not allowed: it is a second {first}, which programs may take "
+                "for the same column; rename it, or remove it"
             )
             raise InvalidValue(told, rule=told)
 

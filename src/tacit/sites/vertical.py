@@ -237,6 +237,6 @@ class ByParty(SplitBase):
             given = f"{len(names)} parties for {len(predictors)} predictor{'s' * (len(predictors) != 1)}"
             told = idle[0] if len(idle) == 1 else f"{idle[0]} and {len(idle) - 1} more"
             raise InvalidValue(
-                f"{given} is not allowed: {told} would hold nothing; use fewer parties, or more predictors"
+                f"{given} is not allowed: {told} would hold no column; use fewer parties, or more predictors"
             )
         return found

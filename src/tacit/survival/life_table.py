@@ -260,7 +260,7 @@ class CountOptions:
         if isinstance(federation, LifeTable):
             paid = (self.grid, self.epsilon, self.ledger, self.key)
             new = bool(self.delta) or any(given is not None for given in paid)
-            require(not new, "life table", "a new grid or epsilon", "used as it was counted and paid for")
+            require(not new, "life table", "a new grid or epsilon", "used with its own grid and price")
             require(
                 self.by in (None, federation.by),
                 "by",
@@ -286,11 +286,11 @@ class CountOptions:
         provenance = PUBLIC if federation.public and not payment.private else left.provenance
         return LifeTable(ends, cells, tuple(tables), self.by, left.variance, exact, provenance, late)
 
-    def _require_counted(self, table: LifeTable) -> LifeTable:
+    def _require_same_table(self, table: LifeTable) -> LifeTable:
         """The table itself; refuse options by which it would have to be counted anew."""
         paid = (self.grid, self.epsilon, self.ledger, self.key)
         new = bool(self.delta) or any(given is not None for given in paid)
-        require(not new, "life table", "a new grid or epsilon", "used as it was counted and paid for")
+        require(not new, "life table", "a new grid or epsilon", "used with its own grid and price")
         fits = self.by in (None, table.by)
         require(fits, "by", self.by, f"{table.by!r}, as the table was counted")
         return table
@@ -367,7 +367,7 @@ def _causes(given: int | None, tables: Mapping[str, Table], private: bool) -> in
         require_count("causes", given)
         return given
     if private:
-        raise Refused("causes = None would look for them in private records: say how many there are")
+        raise Refused("causes = None would read them from private records: give their number")
     seen = [int(table.targets["event"].max()) for table in tables.values() if "event" in table.targets]
     return max([1, *seen])
 
@@ -377,8 +377,8 @@ def _grid(given: ArrayLike | None, tables: Mapping[str, Table], private: bool) -
         return require_grid(given)
     if private:
         raise Refused(
-            "grid = None takes every exit time as it is, and noise on counts does not hide when they are: "
-            "give the ends of public intervals, such as numpy.linspace(0, horizon, 31)[1:]"
+            "grid = None uses every exit time, which noise on counts does not hide: give the ends of public "
+            "intervals, such as numpy.linspace(0, horizon, 31)[1:]"
         )
     return np.unique(np.concatenate([table.targets["time"] for table in tables.values()]))
 
@@ -426,8 +426,8 @@ def refuse_weights(federation: RowFederation) -> None:
     """Refuse weights under a promise to records: an unknown weight has unbounded sensitivity."""
     if "weight" in federation.store.targets:
         raise Refused(
-            "weight is not private: nothing limits how far one record of any weight moves a sum, so no noise "
-            "is enough. Leave the weight out of the targets, or compute without epsilon"
+            "weight is not private: the sensitivity to one record is not bounded, so no noise is enough. "
+            "Remove the weight from the targets, or compute without epsilon"
         )
 
 

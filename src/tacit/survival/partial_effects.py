@@ -117,13 +117,13 @@ def describe_typical(columns: Sequence[str], encoding: "Encoding") -> str:
     more = [f"{len(spelled) - SPELLED} more at their first level"] * (len(spelled) > SPELLED)
     plain = [name for name in columns if name not in levels]
     counts = {
-        "at their centre": sum(name in encoding.center for name in plain),
-        "at what stands for a missing value": sum(
+        "at their center": sum(name in encoding.center for name in plain),
+        "at the fill value of missing entries": sum(
             name in encoding.fill and name not in encoding.center for name in plain
         ),
     }
     zero = len(plain) - sum(counts.values())
-    counts["at 0, since nothing public says what is usual"] = zero
+    counts["at 0, because no public value is typical"] = zero
     parts = [f"{count} feature{'s' * (count != 1)} {where}" for where, count in counts.items() if count]
     return f"Typical person: {'; '.join([*parts, *spelled[:SPELLED], *more])}"
 

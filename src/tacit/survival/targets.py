@@ -63,7 +63,7 @@ def require_values(
 def _require_all(fine: NDArray[np.bool_], name: str, place: str, allowed: str) -> None:
     wrong = int((~fine).sum())
     if wrong:
-        given, mend = f"{wrong} of {len(fine)} records are not {allowed}", "mend them, or leave them out"
+        given, mend = f"{wrong} of {len(fine)} records are not {allowed}", "correct them, or remove them"
         raise InvalidValue(
             f"{name} in {place} is not allowed: {given}; {mend}",
             rule=f"{name} is not allowed: it must be {allowed} in every record; {mend}",
@@ -82,8 +82,8 @@ def require_survival(table: Table, place: str, mend: str, causes: int | None = 1
     require_values(targets["time"], targets["event"], place, causes, entry=entry, weight=weight)
     if not bool(targets["event"].any()):
         raise InvalidValue(
-            f"event in {place} is not allowed: all {len(table)} records are censored, so nothing can be "
-            f"learnt about when events happen; {mend}",
+            f"event in {place} is not allowed: all {len(table)} records are censored, so the data carry no "
+            f"information about event times; {mend}",
             rule=f"event in {place} is not allowed: one record at least must have an event; {mend}",
         )
 
@@ -102,7 +102,7 @@ def require_sites(federation: RowFederation, causes: int | None = 1) -> None:
     seen = set(np.unique(federation.store.targets["event"]).astype(int).tolist())
     absent = [cause for cause in range(1, (causes or 0) + 1) if cause not in seen]
     if absent:
-        mend = "number the causes from 1 on without gaps, or learn about one, as in [data] cause = 1"
+        mend = "number the causes from 1 on without gaps, or choose one, as in [data] cause = 1"
         raise InvalidValue(
             f"causes = {causes} is not allowed: no site has an event of cause {absent[0]}; {mend}",
             rule=f"causes = {causes} is not allowed: each must have an event at some site; {mend}",
@@ -151,6 +151,6 @@ def time_grid(
 
 def _quantiles(table: Table, cuts: int) -> list[float]:
     happened = table.targets["time"][table.targets["event"] > 0]
-    require(len(happened) > 0, "cuts", cuts, "the ends themselves: no event is there to place them by")
+    require(len(happened) > 0, "cuts", cuts, "the ends themselves: there is no event to place them by")
     levels = np.linspace(0, LAST_LEVEL, cuts + 1)[1:]
     return [float(end) for end in np.unique(np.quantile(happened, levels))]

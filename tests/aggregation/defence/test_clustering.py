@@ -61,7 +61,7 @@ def noisy(multiplier):
 
 @dataclass(frozen=True)
 class Learnt:
-    """What came of some rounds: the models, and who belonged to which after each round."""
+    """Results of some rounds: the models, and who belonged to which after each round."""
 
     models: Array
     rounds: list[dict[str, int]]

@@ -189,7 +189,7 @@ def test_who_observes_says_who_would_be_left_out_and_leaves_out_nobody():
     history, _ = watched(200, 0.0, Scaling(liars=LIARS), rounds=6, mode="observe")
     reasons = [d.reason for _, decisions in history for d in decisions if d.now == "quarantined"]
     assert reasons
-    assert all("only observed" in reason for reason in reasons)
+    assert all("only observes" in reason for reason in reasons)
 
 
 def test_who_excludes_drops_those_left_out_and_halves_those_on_trial():

@@ -254,7 +254,7 @@ def test_choices_that_make_no_sense_are_refused(given, sentence):
         (
             Clusters(by="site"),
             1,
-            "[clusters] by = 'site' is not allowed: it must be left out where there is one site",
+            "[clusters] by = 'site' is not allowed: it must be left out: there is one site",
         ),
         (
             Clusters(count=4, by="weights"),

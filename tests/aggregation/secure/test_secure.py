@@ -171,7 +171,7 @@ def test_too_many_colluders_are_refused_and_the_message_says_how_many_are_not(si
         if colluders in bearable:
             assert session_of(sites, colluders=colluders).honest == threshold(sites) - colluders
         else:
-            with pytest.raises(Refused, match=f"At most {max(bearable)} can be borne"):
+            with pytest.raises(Refused, match=f"At most {max(bearable)} can be tolerated"):
                 session_of(sites, colluders=colluders)
 
 

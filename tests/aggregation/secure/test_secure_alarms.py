@@ -167,7 +167,7 @@ def test_an_envelope_for_another_or_from_another_is_noticed(parties: Parties, re
     envelopes = parties.envelopes()
     misdirected = read(envelopes[reader], Envelopes).sealed[sender]
     sealed = {**read(envelopes["oslo"], Envelopes).sealed, "bergen": misdirected}
-    with refuses("bergen: an envelope was changed, or is not what it claims to be"):
+    with refuses("bergen: an envelope was changed or forged"):
         masked_with(parties, changed(envelopes["oslo"], Envelopes, sealed=sealed))
 
 
@@ -262,7 +262,7 @@ def test_shares_are_revealed_once(parties: Parties):  # fault 43: asks twice
     member.reveal(agreements)
     assert not member._held
     assert not member._seed
-    with refuses("it was asked to reveal and has answered all there is to ask"):
+    with refuses("it was asked to reveal and has answered every stage"):
         member.reveal(agreements)
 
 
@@ -285,7 +285,7 @@ def test_a_site_that_raised_an_alarm_takes_no_further_part(parties: Parties):
     offers = parties.offers()["oslo"]
     with refuses("cannot be read"):
         parties.members["oslo"].share(b"nonsense")
-    with refuses("it has left the session after what it was sent before"):
+    with refuses("it aborted this session: the previous message of the server was invalid"):
         parties.members["oslo"].share(offers)
 
 

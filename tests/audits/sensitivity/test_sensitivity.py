@@ -197,7 +197,7 @@ def test_a_group_that_claims_the_clip_instead_of_twice_is_caught():
 
 
 class OfSize(Supervised):
-    """Divides by how many records there are, after the noise."""
+    """Divides by the number of records there are, after the noise."""
 
     def train(self, state, cohort, mechanism, key):
         moved = super().train(state, cohort, mechanism, key)
@@ -223,7 +223,7 @@ class Hesitant(Supervised):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (OfSize, "moves the update of the training, although all sums were answered alike, without bound"),
+        (OfSize, "moves the update of the training, although all sums were equal, without bound"),
         (AskingTwice, "the number of sums of the training, 4 where 2 are paid for"),
         (Hesitant, "the number of sums of the training, 1 or 2"),
     ],
@@ -263,7 +263,7 @@ def test_the_error_names_numbers_and_its_pair_shows_them_again():
     assert isinstance(error, AssertionError)
     assert isinstance(error, TacitError)
     assert f"supervised: one record more moves sum 1 of the training by {found.moved:.4g} (l2)" in str(error)
-    assert "0.5 is claimed, 200 neighbours were tried" in str(error)
+    assert "0.5 is claimed, 200 neighbors were tried" in str(error)
     assert pair.again().moved == found.moved
     shared = len(pair.one)
     assert len(pair.other) == shared + 1

@@ -76,7 +76,7 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("deployed")
     file = written(folder, TABLE)
     code, out, _ = tacit("deploy", file, "--sites", "oslo,bergen", "--host", "a.org", "--out", folder / "out")
-    assert (code, out.count("for the site, and nobody else")) == (0, 2)
+    assert (code, out.count("for this site only")) == (0, 2)
     oslo = folder / "out" / "sites" / "oslo"
     records().to_csv(oslo / "data" / "records.csv", index=False)
     text = (oslo / "site.toml").read_text()
@@ -142,7 +142,7 @@ def test_a_table_is_deployed_without_any_of_its_records(deployed: Path):
         (("--sites", "oslo,bergen", "--port", "70000"), "port = 70000 is not allowed"),
         (("--sites", "oslo,bergen", "--days", "0"), "days = 0 is not allowed"),
         (("--sites", "oslo,bergen", "--set", "rounds=200000"), "rounds = 200000 is not allowed"),
-        (("--sites", "oslo,bergen", "--set", "data.standardize=true"), "standardize = true takes means"),
+        (("--sites", "oslo,bergen", "--set", "data.standardize=true"), "standardize = true needs means"),
         (("--sites", "oslo,bergen", "--set", "data.leave=[]"), "column 'patient' holds words"),
         (("--sites", "oslo,bergen", "--set", 'data.test="gone.csv"'), "gone.csv' is not there"),
         (("--sites", "oslo,bergen", "--set", 'privacy.noise="secure"'), 'noise = "secure" does not go with'),
@@ -173,12 +173,12 @@ def test_own_code_is_not_deployed(tmp_path: Path, rule: dict[str, Any]):
     )
     file = written(tmp_path, {**TABLE, "aggregation": rule})
     code, _, said = tacit("deploy", file, "--sites", "oslo,bergen", "--out", tmp_path / "out")
-    assert (code, "is code of your own, which no site loads" in said) == (2, True)
+    assert (code, "is your own code, which no site loads" in said) == (2, True)
 
 
 def test_data_at_sites_cannot_be_rehearsed(tmp_path: Path):
     code, _, said = tacit("deploy", "--rehearse", HOSPITALS, "--out", tmp_path / "out")
-    assert (code, "is at the sites, and a rehearsal deals data out" in said) == (2, True)
+    assert (code, "is at the sites, and a rehearsal distributes data" in said) == (2, True)
 
 
 def test_nothing_is_written_into_a_folder_that_holds_something(tmp_path: Path):
@@ -225,7 +225,7 @@ def test_curves_to_score_on_are_a_folder(tmp_path: Path):
 def test_a_site_is_ready_once_its_table_is_filled_in(deployed: Path, oslo: Path):
     assert wrong(oslo) == []
     assert wrong(oslo, "--experiment", experiment(deployed)) == []
-    assert wrong(deployed / "sites" / "bergen") == ["site.toml does not say where the records are"]
+    assert wrong(deployed / "sites" / "bergen") == ["site.toml does not give the place of the records"]
     edited(oslo, "epsilon = 1.0", "epsilon = inf")
     assert tacit("site", "check", oslo, "-q")[0] == 0
 
@@ -266,7 +266,7 @@ def test_data_that_are_not_there_are_found_without_an_experiment(oslo: Path, old
         (lambda table: table.assign(grade="Sarcoma77"), 'it must hold "I" or "II"'),
         (lambda table: table.assign(time=-77.25), "it must be above 0 in every record"),
         (lambda table: table.assign(age="Patient77"), "it must hold finite numbers"),
-        (lambda table: table.head(7), "the site holds 7 records, and its limits ask for 20"),
+        (lambda table: table.head(7), "the site holds 7 records, and its limits require 20"),
     ],
 )
 def test_records_that_are_not_as_agreed_are_found_and_none_is_shown(
@@ -282,7 +282,9 @@ def test_records_that_are_not_as_agreed_are_found_and_none_is_shown(
 def test_a_site_that_waits_for_its_administrator_is_not_ready_until_it_accepts(deployed: Path, oslo: Path):
     edited(oslo, "epsilon = 1.0", "epsilon = inf")
     (oslo / "state" / "unusable.txt").write_text("the reason\n")
-    assert wrong(oslo) == ["no experiment is answered, for the records could not be used: the reason"]
+    assert wrong(oslo) == [
+        "the site answers no experiment, because its records could not be used: the reason"
+    ]
     assert tacit("site", "accept", oslo, experiment(deployed))[0] == 0
     assert wrong(oslo) == []
 
@@ -352,5 +354,5 @@ def test_the_guard_says_why_it_does_not_start(oslo: Path, tmp_path: Path):
 def test_what_sites_have_agreed_to_is_not_changed_for_a_run(deployed: Path):
     for words in (("--set", "rounds=3"), ("--engine", "local")):
         code, _, said = tacit("run", deployed / "coordinator", *words)
-        assert (code, "is not allowed where sites have agreed" in said) == (2, True)
+        assert (code, "is not allowed in a deployment" in said) == (2, True)
     assert list((deployed / "coordinator" / "runs").iterdir()) == []

@@ -180,7 +180,7 @@ def test_an_unfinished_sweep_is_found_by_the_same_command_or_by_its_directory(fo
 
 def test_another_sweep_in_the_same_place_is_refused(folder, quick):
     swept(seeds=1, out=Path("here"))
-    with pytest.raises(RunUnusable, match="it was begun with another experiment"):
+    with pytest.raises(RunUnusable, match="it belongs to another experiment"):
         swept("privacy.epsilon=2,5", seeds=1, out=Path("here"))
     assert len(quick) == 4
 

@@ -22,7 +22,7 @@ from tacit.survival.data.sources import Simulated
 TASK = LogisticHazard(hidden=(4,), cuts=5, horizon=3.0, steps=2, sample=0.3, lr=0.3)
 PROMISE = Privacy(unit="record", epsilon=3.0, delta=1e-4, clip=1.0)
 SECTIONS = [
-    "Model details", "Intended use", "Training", "Privacy promise", "Evaluation", "Limitations", "How to use",
+    "Model details", "Intended use", "Training", "Privacy promise", "Evaluation", "Limitations", "Use",
 ]  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def test_a_run_that_was_not_kept_has_a_card_too(patients, tmp_path):
     export(run, tmp_path)
     card, _ = read(tmp_path)
     assert "aggregation" not in card["training"]
-    assert any("nothing to compare" in line for line in card["limitations"])
+    assert any("No comparison models" in line for line in card["limitations"])
 
 
 def test_an_export_of_the_same_run_is_replaced(run, tmp_path):

@@ -330,7 +330,7 @@ def test_points_that_have_learnt_nothing_are_hollow():
     axes = figures.privacy_return(near, LEVELS).axes[0]
     hollow = [line.get_xydata() for line in axes.lines if to_hex(line.get_markerfacecolor()) == "#ffffff"]
     assert len(np.concatenate(hollow)) == len(PRICES)
-    assert "Hollow: nothing learnt, not above -220." in note(figures.privacy_return(PRICES, LEVELS))
+    assert "Hollow: nothing learned, not above -220." in note(figures.privacy_return(PRICES, LEVELS))
 
 
 def test_a_claim_that_differs_is_tied_to_the_truth():
@@ -342,7 +342,7 @@ def test_a_claim_that_differs_is_tied_to_the_truth():
     ends = np.array([segment[:, 0] for part in ties for segment in part])
     np.testing.assert_array_equal(ends, [(30, 3750), (100, 594_000), (500, 2.94e6)])
     assert [text.get_text() for text in axes.texts[:3]] == ["claimed 30", "claimed 100", "500"]
-    assert "Crosses: what was claimed" in note(figure)
+    assert "Crosses: claimed epsilon" in note(figure)
     assert axes.get_xlim()[0] < 1
     assert "Crosses" not in note(figures.privacy_return(PRICES.drop(columns="claimed"), LEVELS))
 

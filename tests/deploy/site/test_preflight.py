@@ -81,8 +81,8 @@ def test_a_site_that_is_as_it_was_handed_over_is_ready(ready: DeployedFolders) -
     assert wrong(found) == []
     told = [finding.what for finding in found]
     assert "site.toml can be read: this is oslo, one of 2 sites" in told
-    assert f"the records can be read: {RECORDS}, and 20 are asked for" in told
-    assert "nothing was spent yet; at most epsilon 10 may be spent in all" in told
+    assert f"the records can be read: {RECORDS}, and 20 are required" in told
+    assert "nothing was spent yet; the limit of all experiments is epsilon 10" in told
 
 
 def test_looking_changes_nothing(oslo: Path, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_key_that_is_not_the_one_the_others_know_is_found(oslo: Path, ready: D
     shutil.copy(ready.sites["bergen"] / "secret" / "identity.key", oslo / "secret" / "identity.key")
     shutil.copy(ready.sites["bergen"] / "node" / "node.key", oslo / "node" / "node.key")
     assert wrong(check(oslo)) == [
-        "secret/identity.key is not the key by which the others know this site",
+        "secret/identity.key is not the key that the other sites know",
         "node/node.key is a key and not the one that node.key.pub belongs to",
     ]
 
@@ -169,12 +169,12 @@ def test_a_path_that_is_too_long_for_a_socket_is_found(ready: DeployedFolders, t
 
 
 def test_a_site_that_has_not_said_where_its_records_are_is_told_so(ready: DeployedFolders) -> None:
-    assert wrong(check(ready.sites["bergen"])) == ["site.toml does not say where the records are"]
+    assert wrong(check(ready.sites["bergen"])) == ["site.toml does not give the place of the records"]
 
 
 def test_too_few_records_are_found(oslo: Path, tmp_path: Path) -> None:
     limited(oslo, "fewest = 20", "fewest = 100")
-    told = f"the site holds {RECORDS} records, and its limits ask for 100"
+    told = f"the site holds {RECORDS} records, and its limits require 100"
     assert wrong(check(oslo)) == [told]
     assert wrong(check(oslo, experiment(tmp_path))) == [told]
 
@@ -183,7 +183,7 @@ def test_records_elsewhere_must_be_closed_to_others(oslo: Path, tmp_path: Path) 
     shutil.move(oslo / "data" / "records.csv", tmp_path / "records.csv")
     limited(oslo, "data/records.csv", str(tmp_path / "records.csv"))
     (tmp_path / "records.csv").chmod(0o644)
-    assert wrong(check(oslo)) == [f"everybody on this machine may read {tmp_path / 'records.csv'}"]
+    assert wrong(check(oslo)) == [f"every user of this machine may read {tmp_path / 'records.csv'}"]
     (tmp_path / "records.csv").chmod(0o600)
     assert wrong(check(oslo)) == []
 
@@ -193,11 +193,11 @@ def test_what_was_spent_and_what_is_left_is_said(oslo: Path, tmp_path: Path) -> 
     told = [finding.what for finding in check(oslo) if "on the ledger" in finding.what]
     assert len(told) == 1
     assert "1 release is on the ledger, epsilon 4." in told[0]
-    assert "is left, and at most epsilon 10 may be spent in all" in told[0]
+    assert "is left, and the limit of all experiments is epsilon 10" in told[0]
     limited(oslo, "lifetime = 10.0", "lifetime = 1.0")
     assert any("0 is left" in what for what in wrong(check(oslo)))
     refused = wrong(check(oslo, experiment(tmp_path)))
-    assert any("the budget of this site's life does not bear it" in what for what in refused)
+    assert any("the lifetime budget of this site does not cover it" in what for what in refused)
 
 
 def spend(place: Path, scale: float) -> None:
@@ -224,8 +224,8 @@ def test_an_experiment_is_told_of_before_it_is_let_in(oslo: Path, tmp_path: Path
         "Protected: any one record.",
         "Price: epsilon 0.",
         "4 noisy sums about records@oslo",
-        "the limits of this site let it in",
-        "the budget of this site's life bears it",
+        "the limits of this site allow it",
+        "the lifetime budget of this site covers it",
         f"the records can be read: {RECORDS}",
     ):
         assert part in told
@@ -240,7 +240,7 @@ def test_an_experiment_is_told_of_before_it_is_let_in(oslo: Path, tmp_path: Path
         ({"privacy": {**PRIVACY, "rehearsal": True}}, "rehearsal"),
         ({"privacy": None}, "promises nothing"),
         ({"sites": {"kind": "named", "names": ["bergen"]}}, "it is for bergen, and this is oslo"),
-        ({"task": {"kind": "mine:Task"}}, "would have to be loaded"),
+        ({"task": {"kind": "mine:Task"}}, "would have to be imported"),
         ({"data": {"kind": "simulated"}}, "not held by sites"),
         ({"data": {**EXPERIMENT["data"], "columns": ["age", "height"]}}, "columns is not what this site"),
     ],
@@ -257,7 +257,7 @@ def test_a_site_whose_limits_are_open_is_told_what_is_bare(tmp_path: Path, oslo:
     found = check(oslo, experiment(tmp_path, privacy=None))
     assert wrong(found) == []
     told = "\n".join(finding.what for finding in found)
-    assert "what leaves may be bare" in told
+    assert "data may leave unprotected" in told
     assert "No promise: this run is open" in told
 
 
@@ -268,4 +268,4 @@ def test_an_experiment_that_is_not_there_is_told_of(oslo: Path, tmp_path: Path) 
 def test_limits_of_any_size_can_be_told(tmp_path: Path) -> None:
     limits = {"a": SiteLimits(epsilon=float("inf"), lifetime=float("inf"))}
     made = write(EXPERIMENT, {"a": {}}, tmp_path, host="localhost", port=20000, limits=limits)
-    assert "nothing was spent yet; what may be spent in all has no limit" in str(check(made.sites["a"]))
+    assert "nothing was spent yet; there is no limit for all experiments" in str(check(made.sites["a"]))

@@ -141,7 +141,7 @@ def test_a_site_whose_node_is_not_connected_is_not_waited_for() -> None:
     begun = time.monotonic()
     answers = ask(nodes(Grid({11: site("oslo")})), "oslo", "bergen")
     assert answers["oslo"] == b"oslo:hello"
-    assert answers["bergen"] == NoReply("failed", "no node that leads to it is connected")
+    assert answers["bergen"] == NoReply("failed", "no node of this site is connected")
     assert time.monotonic() - begun < SOON / 2
 
 

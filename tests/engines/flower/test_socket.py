@@ -141,7 +141,7 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidValue, match="no door can be made at"):
+    with pytest.raises(InvalidValue, match="no socket can be made at"):
         serve(str(tmp_path / "nowhere" / "door.sock"), backwards)
 
 
@@ -235,7 +235,7 @@ def test_a_question_that_breaks_the_guard_gets_no_answer_and_leaves_it_whole(
         with pytest.raises(Unanswered, match="hung up"):
             request(str(tmp_path / "door.sock"), b"break", SOON)
         assert request(str(tmp_path / "door.sock"), b"abc", SOON) == b"abc"
-    assert "a question could not be answered" in caplog.text
+    assert "a request could not be answered" in caplog.text
 
 
 def test_more_than_goes_through_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ class Sites:
         return sent
 
     def brought(self, stage: str, answers: dict[str, bytes | NoReply]) -> dict[str, bytes | NoReply]:
-        """What sites that lie answer instead."""
+        """What answer instead."""
         return answers
 
 
@@ -241,16 +241,16 @@ def test_a_server_holds_no_more_vectors_than_it_asked_for_at_once(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"width": 5}, "the server says width = 5, and here it is 4"),
+        ({"width": 5}, "the terms of the server have width = 5, and here it is 4"),
         (
             {"names": CITIES[:4]},
-            r"the server says names = \['bergen', 'oslo', 'stavanger', 'tromso'\], and here",
+            r"the terms of the server have names = \['bergen', 'oslo', 'stavanger', 'tromso'\], and here",
         ),
-        ({"names": (*FIVE, "mallory")}, "the server says names = .*mallory"),
-        ({"round": 2}, "the server says round = 2, and here it is 1"),
-        ({"run": "another"}, "the server says run = 'another', and here it is 'trial'"),
-        ({"colluders": 2, "least": 5}, "the server says colluders = 2, and here it is 1"),
-        ({"least": 5}, "the server says threshold = 5, and here it is 4"),
+        ({"names": (*FIVE, "mallory")}, "the terms of the server have names = .*mallory"),
+        ({"round": 2}, "the terms of the server have round = 2, and here it is 1"),
+        ({"run": "another"}, "the terms of the server have run = 'another', and here it is 'trial'"),
+        ({"colluders": 2, "least": 5}, "the terms of the server have colluders = 2, and here it is 1"),
+        ({"least": 5}, "the terms of the server have threshold = 5, and here it is 4"),
     ],
 )
 def test_a_site_joins_the_session_that_it_expects_and_no_other(change, reason):
@@ -287,7 +287,7 @@ def test_terms_with_more_than_terms_have_are_refused():
     session = Session(run="trial", round=1, names=FIVE, width=4)
     site = SecureClient(session, seat_of("oslo"), lambda: pytest.fail("looked at"))
     more = msgspec.msgpack.encode(messages.terms(session) | {"please": "unmask"})
-    with pytest.raises(SecureAggregationFailed, match="says 'please', which is no term here"):
+    with pytest.raises(SecureAggregationFailed, match="says 'please', which is not known here"):
         site.answer("offer", more)
 
 
@@ -426,7 +426,7 @@ def test_a_stage_that_is_asked_twice_is_refused_and_the_session_goes_on():
     for name, site in talk.joined.items():
         assert site.is_over
         assert not site.left
-        with pytest.raises(SecureAggregationFailed, match="has answered all there is to ask"):
+        with pytest.raises(SecureAggregationFailed, match="has answered every stage"):
             site.answer(last, old[name])
 
 
@@ -636,10 +636,14 @@ def test_products_need_everybody_in_every_stage(stage):
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"records": 21}, "the server says records = 21, and here it is 20"),
-        ({"widths": (3, 2, 1)}, r"the server says widths = \[3, 2, 1\], and here it is \[2, 3, 1\]"),
-        ({"names": CITIES[:3]}, "the server says names = "),
-        ({"round": 0}, "the server says round = 0, and here it is 1"),
+        ({"records": 21}, "the terms of the server have records = 21, and here it is 20"),
+        (
+            {"widths": (3, 2, 1)},
+            r"the terms of the server have widths = \[3, 2, 1\], and here it is \[2, 3, "
+            r"1\]",
+        ),
+        ({"names": CITIES[:3]}, "the terms of the server have names = "),
+        ({"round": 0}, "the terms of the server have round = 0, and here it is 1"),
     ],
 )
 def test_a_party_joins_the_products_that_it_expects_and_no_others(change, reason):
@@ -648,7 +652,7 @@ def test_a_party_joins_the_products_that_it_expects_and_no_others(change, reason
         site.answer("offer", encode_terms(products_of(**change)))
     site = SecureClient(products_of(), seat_of("oslo"), lambda: pytest.fail("looked at"))
     with pytest.raises(
-        SecureAggregationFailed, match="the server says what = 'sum', and here it is 'products'"
+        SecureAggregationFailed, match="the terms of the server have what = 'sum', and here it is 'products'"
     ):
         site.answer("offer", encode_terms(products_of().session))
 
@@ -723,9 +727,7 @@ def test_a_party_that_leaves_somebody_without_an_envelope_is_named(stage):
             return {**answers, "oslo": replaced(answers["oslo"], Parcel, sealed={})}
 
     products = products_of()
-    with pytest.raises(
-        SecureAggregationFailed, match="oslo: its parcel does not hold what everybody else needs"
-    ):
+    with pytest.raises(SecureAggregationFailed, match="oslo: its parcel lacks messages for other parties"):
         multiply_columns(
             products, Roster.of(IDENTITIES), partners(products, brought_by(products), kind=Sparing)
         )
@@ -752,7 +754,7 @@ def test_every_honest_parcel_fits_the_room_that_is_kept_for_it():
 
 def test_products_that_no_server_can_carry_are_refused_before_anybody_deals():
     products = products_of((100, 100, 100), records=2**20)
-    with pytest.raises(Refused, match="bytes of envelopes, and a server carries 2,147,483,648"):
+    with pytest.raises(Refused, match="bytes of envelopes, and a server accepts 2,147,483,648"):
         multiply_columns(products, Roster.of(IDENTITIES), lambda stage, sent: pytest.fail("asked"))
     with pytest.raises(Refused, match="bytes of envelopes"):
         SecureClient(products, seat_of("oslo"), lambda: pytest.fail("looked at"))
@@ -834,7 +836,7 @@ def test_a_site_expects_the_group_that_its_own_mechanism_puts_it_in():
     # The group of another round, with everything else right, is another session.
     other = sessions(of_pairs(names, 4), 5, 1, 3, "trial")
     site = SecureClient(own, seat_of("oslo"), lambda: pytest.fail("looked at"))
-    with pytest.raises(SecureAggregationFailed, match="the server says names"):
+    with pytest.raises(SecureAggregationFailed, match="the terms of the server have names"):
         site.answer("offer", encode_terms(next(one for one in other if "oslo" in one.names)))
     with pytest.raises(Refused, match="7 sites cannot be added up in secret"):
         sums_of(mechanism, names[:7], **options)

@@ -195,7 +195,7 @@ def test_a_study_that_was_cut_off_goes_on_with_fewer_processes_to_the_same_end(w
 def test_another_study_does_not_go_on_with_this_one(tmp_path):
     study = studies.read(written(tmp_path), ["study.replicates=1", "study.parties=[2]"])
     study.run(tmp_path / "run")
-    with pytest.raises(RunUnusable, match="is there already"):
+    with pytest.raises(RunUnusable, match="exists already"):
         study.run(tmp_path / "run")
     with pytest.raises(RunUnusable, match="another experiment"):
         studies.read(written(tmp_path)).run(tmp_path / "run", resume=True)

@@ -195,7 +195,7 @@ def test_the_summary_says_who_is_above_agents_alone_and_who_has_learnt_nothing(w
         "federated, clustered, private 50 and private 5 are above agents alone in every world, at as many "
         "steps a site." in text
     )
-    assert "laplace has learnt nothing: not above a policy nobody has trained (9.0)." in text
+    assert "laplace has learned nothing: not above an untrained policy (9.0)." in text
     assert done.as_dict()["learnt_nothing"] == ["laplace"]
     worse = changed(whole, **{**known, "alone": 100.0}, laplace=8.0)
     assert "No regime is above agents alone in every world." in worse.summary()
@@ -327,7 +327,7 @@ def test_a_cell_that_fails_says_why_and_is_tried_again(tmp_path, monkeypatch):
     monkeypatch.undo()
     mended = study.run(tmp_path / "run", resume=True)
     assert mended.failures == {}
-    with pytest.raises(RunUnusable, match="is there already"):
+    with pytest.raises(RunUnusable, match="exists already"):
         study.run(tmp_path / "run")
 
 
@@ -390,7 +390,7 @@ def test_alone_has_as_many_steps_a_site_and_few_copies_and_nothing_of_the_server
 def test_fewer_lonely_sites_are_told_of(whole):
     rows = {cell: {**row, "sites": 2 if cell.regime == "alone" else 4} for cell, row in whole.rows.items()}
     text = replace(whole, rows=rows).summary()
-    assert "Alone, 2 of 4 sites train: those that agents are judged in." in text
+    assert "Alone, 2 of 4 sites train: those in which agents are evaluated." in text
 
 
 def test_steps_of_a_secret_draw_are_those_to_be_expected(tmp_path):
@@ -457,7 +457,7 @@ def test_compiled_worlds_keep_all_cores_busy_so_that_one_run_goes_at_a_time(tmp_
         ("[study.laplace]", "[study.alone]\n[study.laplace]", r"\[study.alone\] has a name that is taken"),
         ("[study.laplace]", "[study.untrained]\n[study.laplace]", r"has a name that is taken"),
         ("[study.laplace]", '[study."a/b"]\n[study.laplace]', r"regime = 'a/b' .* it names a directory"),
-        ("[study]", "[attack]\nliars = 1\n[study]", r"\[attack\], which would lie in every regime"),
+        ("[study]", "[attack]\nliars = 1\n[study]", r"\[attack\], which would attack every regime"),
         ("steps = 256", "stepps = 256", r'\[task\] stepps is not known \(did you mean "steps"'),
     ],
 )  # fmt: skip

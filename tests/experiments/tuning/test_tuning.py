@@ -210,7 +210,7 @@ def test_public_records_decide_for_nothing_even_where_sites_are_protected(folder
         (CSV + PRIVATE, ["privacy.unit=site", "tune.epsilon=1"], "Choose by public records"),
         (CSV + PRIVATE, ["data.held_out=0.2"], "pay with [tune] epsilon"),
         (CSV + PRIVATE, ["tune.epsilon=8"], "[tune] epsilon = 8.0 is not allowed: it must be below"),
-        (CSV, ["tune.epsilon=1"], "this one promises nothing"),
+        (CSV, ["tune.epsilon=1"], "this run makes no promise"),
         (SIMULATED, ["data.held_out=0.0"], "no held-out records to choose by"),
         (SIMULATED, ["data.records=12", "sites.count=2"], "the held-out records (2) are too few"),
         (CSV + PRIVATE, ["task.epochs=2"], "epochs of shuffled batches"),
@@ -240,7 +240,7 @@ def test_what_cannot_be_chosen_is_refused_and_leaves_nothing_behind(
         ('"tusk.lr" = [0.1, 1.0]', "tusk.lr may not vary: only [task], [server], [aggregation] and rounds"),
         ('"tusk.lr" = [0.1, 1.0]', '(did you mean "task"?)'),
         ('"privacy.clip" = [0.1, 1.0]', "privacy.clip may not vary: the promise is made once"),
-        ("seed = [1, 2]", "seed may not vary: a seed that was chosen is luck"),
+        ("seed = [1, 2]", "seed may not vary: a chosen seed is luck"),
         ('"data.records" = [100, 200]', "candidates are compared on the same records"),
         ('"stop.patience" = [1, 2]', "may not vary"),
         ('"task.lr" = [0.1, 1.0]\napart = 1.5', "apart = 1.5 is not allowed"),
@@ -325,7 +325,7 @@ def test_a_tuning_that_was_cut_off_goes_on_and_pays_nothing_twice(folder: Path, 
 
     with pytest.raises(KeyboardInterrupt):
         tuning.tune(given, place, callbacks=[cut])
-    with pytest.raises(RunUnusable, match="is there already"):
+    with pytest.raises(RunUnusable, match="exists already"):
         tuning.tune(given, place)
     done = tuning.tune(tuning.read(place), place, resume=True)
     whole = tuning.tune(given, folder / f"whole-{len(promise)}")

@@ -271,6 +271,6 @@ def test_wrong_choices_are_named():
 def test_without_anything_held_back_a_number_of_steps_has_to_be_said():
     x, y = small()
     given = evidence(x, y, [3] * 4, folds=0)
-    with pytest.raises(InvalidValue, match="nothing was held back"):
+    with pytest.raises(InvalidValue, match="there are no held-out subjects"):
         boost(given, BoostingConfig())
     assert boost(given, BoostingConfig(stop=7)).steps == 7

@@ -71,7 +71,7 @@ WHO = [f"secret-{row}" for row in range(30)]
         (frame().rename(columns={"0.5": "secret-17"}), "is not as agreed"),
         (frame(times=[0.0, 0.5, 17.25]), "between 0 and 1"),
         (frame(times=[0.0, 0.75, 0.5]), "ascend"),
-        (spoilt(None), "everybody has an observation"),
+        (spoilt(None), "every subject has an observation"),
         (frame() * 0 + 17.25, "not all have the same"),
         (named([*WHO[:-1], WHO[0]]), "is not as agreed"),
     ],

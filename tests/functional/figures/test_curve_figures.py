@@ -194,7 +194,7 @@ def test_predictions_have_a_band_of_residuals_and_go_from_the_best_to_the_worst(
         band = axes.collections[0].get_paths()[0].vertices[:, 1]
         for edge in (predicted[row] + low, predicted[row] + high):
             assert np.isclose(band[:, None], edge).any(axis=0).all()
-    assert "bare: curves and predictions of these subjects" in words(figure)
+    assert "unprotected: curves and predictions of these subjects" in words(figure)
     assert "the middle 80 % of residuals of 40 subjects" in words(figure)
 
 

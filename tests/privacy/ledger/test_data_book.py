@@ -155,7 +155,7 @@ def test_some_people_in_common_are_told_of_and_not_added_up():
     shared = pd.concat([patients(200).iloc[:6], patients(200, seed=2)])
     told = train(at_sites(shared)).privacy
     assert told.all_runs.runs == 1
-    assert "whoever is in both bears both totals" in told.sentences()[3]
+    assert "for people in both, the two totals add up" in told.sentences()[3]
 
 
 def test_tables_whose_records_look_alike_are_not_taken_for_the_same_people():
@@ -271,7 +271,7 @@ def test_a_lifetime_outranks_the_budget_of_a_run_and_nothing_is_charged_or_writt
     book_of_file(tmp_path / "a.csv").allow(1.0, 1e-5)
     before = [path.read_bytes() for path in book_of_file(tmp_path / "a.csv").ledgers()]
     patients().iloc[::-1].to_csv(tmp_path / "b.csv", index=False)
-    with pytest.raises(BudgetExhausted, match=r"all runs on these records together: .* nothing was charged"):
+    with pytest.raises(BudgetExhausted, match=r"all runs on these records in total: .* nothing was charged"):
         train(opened(tmp_path / "b.csv"), out=tmp_path / "two")
     assert before == [path.read_bytes() for path in book_of_file(tmp_path / "a.csv").ledgers()]
     assert not (tmp_path / "two").exists()

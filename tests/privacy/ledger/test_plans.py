@@ -35,7 +35,7 @@ def test_a_plan_of_a_run_fits_a_budget_that_it_uses_up(ledger):
         ledger.charge([plan(noise, 1, purpose=f"round {number + 1}")], ticket=str(number), plan="run")
     assert ledger.spent() == epsilon([plan(noise)], DELTA) <= 3.0
     # What composition uses up leaves no room for anything that is chosen afterwards.
-    with pytest.raises(BudgetExhausted, match="over plans that are chosen in turn"):
+    with pytest.raises(BudgetExhausted, match="over plans chosen one after another"):
         ledger.charge([plan(1e6, 1)])
 
 
@@ -145,7 +145,7 @@ def test_a_plan_is_written_down_once_and_as_it_was(ledger):
     assert ledger.register([plan(count=60), plan(count=40)], plan="run") is True
     before = ledger.entries()
     assert ledger.register([plan()], plan="run") is False
-    with pytest.raises(Refused, match="was written down with other releases"):
+    with pytest.raises(Refused, match="is registered with other releases"):
         ledger.register([plan(count=99)], plan="run")
     assert ledger.entries() == before
 
@@ -265,7 +265,7 @@ def test_a_budget_of_records_is_held_against_an_exchange_of_their_site(ledger, s
     assert ledger.spent(DELTA, subject=subject) == JOINED > 6.7
     # The promise to sites is priced as before, and so is a second plan about them.
     assert ledger.spent(DELTA) == epsilon([SITE], DELTA) <= 3.0
-    with pytest.raises(BudgetExhausted, match="over plans that are chosen in turn"):
+    with pytest.raises(BudgetExhausted, match="over plans chosen one after another"):
         ledger.charge([clipped_release(1e3, unit="site", subject="sites")])
 
 

@@ -459,7 +459,7 @@ def test_what_several_runs_cost_the_same_people_adds_up(path):
         run.allow(epsilon=budget, delta=DELTA)
         run.charge([release(count=2)], ticket="second run, round 1")
         assert epsilon_of(release(count=5)) == run.spent_as_planned() < run.spent() <= budget
-        with pytest.raises(BudgetExhausted, match="over plans that are chosen in turn"):
+        with pytest.raises(BudgetExhausted, match="over plans chosen one after another"):
             run.charge([release()], ticket="second run, round 2")
 
 

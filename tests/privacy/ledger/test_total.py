@@ -14,8 +14,8 @@ def total(runs=3, epsilon=2.5, delta=1e-5, lifetime=None, **also):
 
 
 UNBOUND = (
-    "no lifetime budget is set, so deciding by results to run again may raise delta (set one: tacit ledger "
-    "FILE --lifetime E)"
+    "no lifetime budget is set, so delta may be larger if results decided about the next run (set one: "
+    "tacit ledger FILE --lifetime E)"
 )
 
 
@@ -26,34 +26,34 @@ def test_several_runs_without_a_lifetime_are_compared_with_one():
     )
     assert so_far(total()) == (
         "3 runs on these data have cost any one record as much as a lifetime budget of epsilon 2.5 at delta "
-        f"1e-05 fixed in advance; another one comes on top; {UNBOUND}"
+        f"1e-05 fixed in advance; another run adds its own cost; {UNBOUND}"
     )
 
 
 def test_several_runs_under_a_lifetime_cost_what_they_cost():
     assert in_words(total(lifetime=(5.0, 1e-5))) == (
-        "All runs: the 3 runs on these data cost any one record epsilon 2.5 together, at delta 1e-05; their "
+        "All runs: the 3 runs on these data cost any one record epsilon 2.5 in total, at delta 1e-05; their "
         "lifetime budget is epsilon 5 at delta 1e-05."
     )
     assert so_far(total(lifetime=(5.0, 1e-5))) == (
         "3 runs on these data have cost any one record epsilon 2.5 so far, at delta 1e-05; the lifetime "
-        "budget is epsilon 5 at delta 1e-05; another one comes on top"
+        "budget is epsilon 5 at delta 1e-05; another run adds its own cost"
     )
 
 
 def test_one_run_is_one_plan_and_who_decides_on_another_is_told():
     assert in_words(total(runs=1)) == "All runs: no earlier run on these records is known here."
     assert so_far(total(runs=1)) == (
-        "1 run on these data has cost any one record epsilon 2.5 so far, at delta 1e-05; another one comes "
-        f"on top; {UNBOUND}"
+        "1 run on these data has cost any one record epsilon 2.5 so far, at delta 1e-05; another run adds "
+        f"its own cost; {UNBOUND}"
     )
 
 
 def test_pure_epsilons_add_up_whatever_decides_on_the_next():
     assert in_words(total(delta=0.0)) == (
-        "All runs: the 3 runs on these data cost any one record epsilon 2.5 together, at delta 0."
+        "All runs: the 3 runs on these data cost any one record epsilon 2.5 in total, at delta 0."
     )
-    assert "may raise delta" not in so_far(total(delta=0.0))
+    assert "delta may be larger" not in so_far(total(delta=0.0))
 
 
 @pytest.mark.parametrize("words", [in_words, so_far])

@@ -519,7 +519,7 @@ def test_what_is_beside_is_paid_for_under_the_relation_of_all_together():
     release = clipped_release(pure, relation="replace", law="laplace", count=3)
     assert 0.99 < epsilon([release, LAPLACE], 0.0) <= 1.0
     # On its own it would fit; exchanged, it does not, and no noise helps.
-    with pytest.raises(InvalidValue, match="other releases cost already"):
+    with pytest.raises(InvalidValue, match="the price of the other releases"):
         calibrate(0.15, 0.0, relation="replace", mechanism="laplace", beside=[LAPLACE])
 
 
@@ -557,7 +557,10 @@ def test_the_ledger_keeps_and_prices_discrete_noise(tmp_path):
 
 def test_the_statement_says_discrete_gaussian_noise():
     (words,) = released_in_words([rounded_noise(3.0 * STEPS, STEPS, unit="site", subject="sites", count=2)])
-    assert "discrete Gaussian noise of scale 3.146e+06 over an L2 sensitivity of 1.049e+06 steps" in words
+    assert (
+        "discrete Gaussian noise of standard deviation 3.146e+06 steps, L2 sensitivity 1.049e+06 steps"
+        in words
+    )
 
 
 def test_all_sites_may_be_honest_and_no_more():

@@ -287,7 +287,7 @@ def test_the_largest_sums_do_not_wrap():
 
 @pytest.mark.parametrize("parties", [0, 1, 2, 101])
 def test_too_few_or_too_many_parties_are_refused(parties):
-    with pytest.raises(Refused, match=f"{parties} part(y|ies) cannot multiply in secret: from 3 to 100 can"):
+    with pytest.raises(Refused, match=f"{parties} part(y|ies) cannot use secure products: from 3 to 100 can"):
         blind(widths=((1,),) * parties)
 
 
@@ -299,9 +299,7 @@ def test_all_but_one_share_counts_and_two_colluders_are_refused():
 
 def test_everybody_is_one_group_and_has_to_stay():
     assert blind().groups(NAMES) == (NAMES,)
-    with pytest.raises(
-        Refused, match="3 parties cannot multiply in secret where columns and noise are those of 4"
-    ):
+    with pytest.raises(Refused, match="3 parties cannot use secure products that were set up for 4"):
         blind().groups(NAMES[:3])
 
 

@@ -37,7 +37,7 @@ def test_too_few_or_too_many_sites_have_no_threshold(sites):
 
 
 def test_everybody_has_to_begin():
-    with pytest.raises(Refused, match="4 sites cannot be added up in secret where noise is shared among 10"):
+    with pytest.raises(Refused, match="4 sites cannot use secure aggregation whose noise is shared among 10"):
         blind().groups(NAMES[:4])
 
 

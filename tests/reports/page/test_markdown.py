@@ -112,6 +112,6 @@ def test_what_has_no_end_is_cut():
 
 def test_alerts_stand_before_the_first_section_and_lists_of_nothing_say_so():
     text = markdown(page(Items("Bare", ()), alerts=(Text("late"), Text("gone", "stop"))))
-    order = [text.index(part) for part in ("Bear in mind.** late", "Do not rely on this.** gone", "## S")]
+    order = [text.index(part) for part in ("Note.** late", "Do not rely on this.** gone", "## S")]
     assert order == sorted(order)
     assert re.search(r"\*\*Bare\*\*\n\nNothing\.", text)

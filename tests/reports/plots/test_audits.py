@@ -84,14 +84,14 @@ def test_colours_are_those_of_the_page(figure):
 @pytest.mark.parametrize(
     ("found", "tone", "words"),
     [
-        (whole(of()), "good", "at least 3.3; claimed is 4"),
-        (whole(of(fitted=5.0)), "stop", "at least 5, with 95 % confidence, where 4 is claimed"),
-        (whole(of(), [of(name="histogram", one_run=6.0)]), "stop", "of: histogram"),
+        (whole(of()), "good", "at least 3.3, and the claim is 4"),
+        (whole(of(fitted=5.0)), "stop", "at least 5, with 95 % confidence, and the claim is 4"),
+        (whole(of(), [of(name="histogram", one_run=6.0)]), "stop", "for: histogram"),
         (whole(None, [of(name="histogram")]), "mind", "the run itself was not attacked"),
         (whole(), "mind", "the run itself was not attacked."),
-        (whole(of(kept=False, heard=3)), "stop", "in 3 answers where 9 were charged"),
+        (whole(of(kept=False, heard=3)), "stop", "in 3 answers, and 9 were charged"),
         (whole(of(kept=False, fresh=False)), "stop", "used more than once"),
-        (whole(of(), rehearsal=True), "mind", "which protects nobody"),
+        (whole(of(), rehearsal=True), "mind", "rehearsal protects nobody"),
         (
             whole(of(), earlier=[{"seed": 4, "kept": False, "words": "It leaks."}]),
             "stop",

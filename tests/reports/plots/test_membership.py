@@ -66,7 +66,7 @@ def test_curves_are_steps_on_logarithmic_axes_beginning_where_somebody_is_named(
     axes = membership(BOTH).axes[1]
     assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
     lines = {line.get_label(): line for line in axes.lines}
-    bare = lines["open, with models to compare"]
+    bare = lines["open, with shadow models"]
     assert bare.get_drawstyle() == "steps-post"
     assert bare.get_xydata().tolist() == [[0.001, 0.1], [0.01, 0.3], [1.0, 1.0]]
     assert lines["private, by the loss alone"].get_xydata().tolist() == [[0.2, 0.3], [1.0, 1.0]]
@@ -105,7 +105,7 @@ def test_it_can_be_read_on_paper_and_at_night(told):
 
 def test_the_noise_of_a_rehearsal_is_called_so():
     told = found(setting("open", 3), setting("private", 1, {**CEILING, "rehearsal": True}))
-    assert note(membership(told)).endswith("Its noise is a rehearsal and protects nobody.")
+    assert note(membership(told)).endswith("Its noise is that of a rehearsal, which protects nobody.")
 
 
 def test_it_is_kept_in_a_file(tmp_path):

@@ -52,7 +52,7 @@ def test_the_model_that_was_kept_is_a_dot():
     figure = overlay({"kept": run(scores, chosen=2), "last": run(scores)})
     dots = [line for line in figure.axes[0].lines if line.get_marker() == "o"]
     assert [line.get_xydata().tolist() for line in dots] == [[[2, 0.3]]]
-    assert "Dots: the models that were kept." in note(figure)
+    assert "Dots: the models kept." in note(figure)
 
 
 def test_parts_of_scores_and_rounds_without_a_number_are_left_out():
@@ -83,7 +83,7 @@ def test_up_to_a_dozen_runs_are_told_apart_and_named_beside_their_lines(count):
     dashed = [line.get_linestyle() for line in figure.axes[0].lines]
     assert dashed == ["-"] * min(count, 7) + ["--"] * (count - 7)
     if count > 3:
-        assert title(figure).startswith(f"C-index of {count} runs in the end: from 0.575 (")
+        assert title(figure).startswith(f"C-index of {count} runs at the end: from 0.575 (")
 
 
 def test_long_names_keep_what_tells_them_apart():

@@ -30,11 +30,11 @@ def found(columns=("age", "dose", "grade"), private=(0.1, -0.2, 0.3), **others):
 def test_the_record_and_both_readings_are_drawn_in_the_row_of_their_column():
     figure = inversion(json.loads(json.dumps(found())))
     drawn = {line.get_label(): line.get_xydata().tolist() for line in figure.axes[0].lines}
-    assert drawn["the record"] == drawn["sent as it is"] == [[-1.5, 0], [0.25, 1], [2.0, 2]]
+    assert drawn["the record"] == drawn["without noise"] == [[-1.5, 0], [0.25, 1], [2.0, 2]]
     assert drawn["under epsilon 8"] == [[0.1, 0], [-0.2, 1], [0.3, 2]]
     assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == ["age", "dose", "grade"]
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == list(drawn)[1:]
-    assert title(figure) == "40 of 40 records read off exactly without a promise, none under epsilon 8"
+    assert title(figure) == "40 of 40 records reconstructed exactly without a promise, none under epsilon 8"
     assert "Public records" in note(figure)
     require_legible(figure)
 
@@ -61,8 +61,8 @@ def test_wild_readings_stay_at_the_edge_and_the_note_says_so():
     kept = next(line for line in figure.axes[0].lines if line.get_label() == "under epsilon 8")
     assert kept.get_xdata().tolist() == [high, low, 0.0]
     assert high < 10
-    assert "farther out" in note(figure)
-    assert "farther out" not in note(inversion(found()))
+    assert "lie beyond the axis" in note(figure)
+    assert "lie beyond the axis" not in note(inversion(found()))
 
 
 def test_hostile_names_are_drawn_as_they_are():

@@ -126,9 +126,9 @@ def test_liars_that_are_found_at_once_do_not_hide_each_other():
 
 
 def test_where_nobody_is_suspected_the_title_says_so():
-    assert title(suspicions(watched({"a": [0.0], "b": [0.2]}))) == "Nobody is under suspicion after 1 round"
+    assert title(suspicions(watched({"a": [0.0], "b": [0.2]}))) == "No site is under suspicion after 1 round"
     cleared = watched({"a": [9.0, 0.0]}, [(1, "a", "active", "watch"), (2, "a", "watch", "active")])
-    assert title(suspicions(cleared)) == "Nobody is under suspicion after 2 rounds; before that a"
+    assert title(suspicions(cleared)) == "No site is under suspicion after 2 rounds; before that a"
     require_legible(suspicions(watched({"a": [0.0], "b": [0.2]})))
 
 
@@ -179,7 +179,7 @@ def test_rows_are_named_and_say_their_mean_share_and_their_faults():
     assert [text.get_text() for text in axes.texts] == ["30 %", "20 %, 2 late", "30 %", "20 %, 1 not-finite"]
     assert title(figure) == "3 faults in 6 rounds, 2 of them by b; 1 of the rounds skipped"
     assert "Blue: share in the aggregate, darkest 50 %, its mean to the right." in note(figure)
-    assert "(crosses late, triangles not-finite). Grey: nothing was learnt." in note(figure)
+    assert "(crosses late, triangles not-finite). Gray: skipped rounds." in note(figure)
 
 
 def test_without_faults_the_title_tells_of_shares():
@@ -199,7 +199,7 @@ def test_faults_are_drawn_where_shares_are_not_known():
     faults = (Fault(site="", reason="absent", detail=""), Fault(site="stranger", reason="unknown", detail=""))
     figure = participation(Record(rounds=(round_of(1), round_of(2, faults=faults))), ("a",))
     shown = [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    assert shown == ["a", "stranger", "not told whose"]
+    assert shown == ["a", "stranger", "unknown site"]
     assert marks(figure) == {"_": [(2, 2)], "*": [(2, 1)]}
     assert "share" not in words(figure)
     assert "Blank: no fault." in note(figure)

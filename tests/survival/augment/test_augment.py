@@ -255,9 +255,9 @@ def test_nothing_is_charged_or_noised_in_open_runs_and_at_site_level():
 def test_what_cannot_be_promised_is_refused():
     with pytest.raises(Refused, match="epsilon is missing"):
         _ = MVAEC().reserve(PRIVATE)
-    with pytest.raises(Refused, match="Leave it out of this one"):
+    with pytest.raises(Refused, match="Remove it"):
         _ = MVAEC(epsilon=1.0).reserve(Open())
-    with pytest.raises(Refused, match="Leave it out of this one"):
+    with pytest.raises(Refused, match="Remove it"):
         _ = MVAEC(epsilon=1.0).reserve(SITES)
     with pytest.raises(Refused, match="Use MVAEC"):
         _ = MVAES().reserve(SITES)

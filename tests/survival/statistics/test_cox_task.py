@@ -93,7 +93,7 @@ def test_whoever_has_which_records_the_fit_is_that_of_the_statistics(split):
     run = fit(Cox(), data, rounds=10)
     agree(run.model, cox(data))
     assert run.model.text() == cox(data).text()
-    assert run.record.findings[-1].startswith("settled in ")
+    assert run.record.findings[-1].startswith("converged in ")
 
 
 @pytest.mark.parametrize("targets", ["plain", "late and weighed"])
@@ -120,7 +120,7 @@ def test_steps_that_lead_down_are_halved_as_often_as_in_the_statistics(monkeypat
     data = federation(effect=1.5)
     wanted = cox(data)
     run = fit(Cox(), data, rounds=wanted.iterations)
-    assert run.record.findings[-1] == f"settled in {wanted.iterations} rounds"
+    assert run.record.findings[-1] == f"converged in {wanted.iterations} rounds"
     assert wanted.iterations > 10, "some were halved"
     agree(run.model, wanted)
 
@@ -150,7 +150,7 @@ def test_numbers_that_overflow_are_said_and_not_sent(monkeypatch):
 
 def test_a_fit_that_needs_more_rounds_says_so():
     run = fit(Cox(), federation(), rounds=2)
-    assert run.record.notes[-1].startswith("NOT SETTLED in 2 rounds")
+    assert run.record.notes[-1].startswith("NOT CONVERGED after 2 rounds")
     full = fit(Cox(), federation(), rounds=10).model
     assert 1e-8 < np.abs(run.model.coefficients - full.coefficients).max() < 1
 
@@ -266,7 +266,7 @@ def test_what_does_not_go_with_it_is_refused(options, choices, told):
 
 def test_baselines_are_refused():
     data = federation(held_out=records(50, 9), public=True)
-    with pytest.raises(Refused, match="leave baselines"):
+    with pytest.raises(Refused, match="remove baselines"):
         fit(Cox(), data, rounds=2, baselines=True)
 
 
@@ -306,14 +306,14 @@ def test_a_round_that_somebody_missed_changes_nothing():
     data = federation()
     run = fit(Cox(), data, engine=Scattered(data, lost=(("site-1", 1), ("site-0", 3))), rounds=10)
     agree(run.model, cox(data))
-    assert run.record.notes[-1] == "2 rounds were left out: somebody was missing"
+    assert run.record.notes[-1] == "2 rounds were skipped: a site was missing"
 
 
 def test_without_a_single_whole_round_there_is_no_fit():
     data = federation(held_out=records(50, 9), held_out_public=True)
     run = fit(Cox(), data, engine=Scattered(data, lost=(("site-1", 1), ("site-1", 2))), rounds=2)
     assert run.scores == {"c_index": 0.5}
-    with pytest.raises(InvalidValue, match="no round had all of its sites"):
+    with pytest.raises(InvalidValue, match="no round had all sites"):
         _ = run.model
 
 

@@ -452,7 +452,7 @@ def test_private_restricted_means_are_near_and_their_intervals_hold_the_truth():
 
 def test_a_mean_beyond_what_is_known_is_refused():
     federation, table, _ = private(1, 30, 3)
-    with pytest.raises(InvalidValue, match="beyond it nothing is known"):
+    with pytest.raises(InvalidValue, match="the curve ends there"):
         restricted_mean(table, until=table.grid[-1] * 1.01)
     with pytest.raises(InvalidValue, match="until"):
         restricted_mean(federation, until=0.0)

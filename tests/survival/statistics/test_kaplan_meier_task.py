@@ -247,7 +247,7 @@ def test_intervals_that_noise_drowns_are_taken_together():
         assert len(ends) < 40
         assert ends[-1] == pytest.approx(2.4)
         assert set(ends) <= set(run.task.grid)
-        assert "intervals are taken together" in run.model.survival.provenance
+        assert "intervals are merged" in run.model.survival.provenance
         assert run.model.table.cells.sum() == pytest.approx(counts(run).sum())
         exact = kaplan_meier(data).curve
         known = run.model.survival.table.iloc[1:]
@@ -293,7 +293,7 @@ def test_whole_sites_are_protected_whoever_adds_the_noise(noise, tmp_path):
     assert 0 < run.task.known.noise < 20
     found, wanted = run.model.survival.table, kaplan_meier(data, grid=GRID).table
     assert np.abs(found["survival"] - wanted["survival"].reindex(found.index)).max() < 0.1
-    assert "count for less" in run.model.survival.provenance
+    assert "are clipped" in run.model.survival.provenance
 
 
 # What is refused

@@ -310,7 +310,7 @@ def test_its_histogram_serves_curves_for_nothing():
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"grid": None}, NotSeparable, "couples everybody at risk"),
+        ({"grid": None}, NotSeparable, "couples all records at risk"),
         ({"bound": None}, Refused, "bound = None is not private"),
         ({"delta": 0.0}, Refused, "delta = 0"),
         ({"ledger": None}, Refused, r"ledger=Ledger\(path\)"),

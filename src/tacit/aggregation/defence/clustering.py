@@ -59,7 +59,7 @@ class Clusters:
             require(self.by == "site", "count", "nothing", 'a whole number of at least 2, unless by = "site"')
         else:
             require_count("count", self.count, MOST_SITES)
-            require(self.count >= 2, "count", self.count, "at least 2: one model needs no clusters")
+            require(self.count >= 2, "count", self.count, "at least 2: a single model needs no clusters")
         require_word("by", self.by, get_args(By))
         if self.warm != 0:
             require_count("warm", self.warm, MOST_ROUNDS)
@@ -81,7 +81,7 @@ class Clusters:
         """Refuse a federation with fewer sites than models, or other than as many where each has its own."""
         sites = f"{len(names)}, the number of sites"
         if self.by == "site":
-            require(len(names) >= 2, "[clusters] by", self.by, "left out where there is one site")
+            require(len(names) >= 2, "[clusters] by", self.by, "left out: there is one site")
             allowed = f'{sites}, or left out, with by = "site"'
             require(self.count in (None, len(names)), "[clusters] count", self.count, allowed)
         else:
@@ -125,7 +125,9 @@ class Clusters:
         kept = [place for place, name in enumerate(updates.names) if name in valid]
         faults = tuple(
             Fault(
-                site=name, reason="schema", detail=f"model {given:g} came, 0 to {self.models - 1} are there"
+                site=name,
+                reason="schema",
+                detail=f"model {given:g} is not allowed: it must be from 0 to {self.models - 1}",
             )
             for name, given in choices.items()
             if name not in valid

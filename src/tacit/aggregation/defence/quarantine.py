@@ -185,15 +185,15 @@ class Quarantine:
         """Return the reason for a change of standing, in numbers that do not depend on the round."""
         suspicion = f"suspicion {now.suspicion:.1f} of {self.threshold:g}"
         if now.status == "probation":
-            return f"{suspicion}, below {self.readmit:g}: back on trial for {self.trial} rounds"
+            return f"{suspicion}, below {self.readmit:g}: on trial again for {self.trial} rounds"
         if now.status == "active":
             over = "its trial is over" if was == "probation" else "it is like the others again"
             return f"{suspicion}: {over}"
         if was == "quarantined":
-            return f"{suspicion}: others are worse, and no more may be left out at once"
+            return f"{suspicion}: other sites are more suspicious, and no more may be excluded at once"
         worst = max(range(len(SIGNS)), key=lambda sign: strange[sign])
         sign = f"its update {SIGNS[worst][0]} by {strange[worst]:.1f} deviations"
-        ends = {"observe": "it would be left out, but is only observed", "exclude": "it is left out"}
+        ends = {"observe": "it would be excluded, but quarantine only observes", "exclude": "it is excluded"}
         return f"{sign}; {suspicion}: {ends[self.mode] if now.status == 'quarantined' else 'it is watched'}"
 
 
@@ -201,7 +201,7 @@ def too_few_warning(sites: int) -> str | None:
     """Return a warning if there are too few sites to judge any."""
     if sites >= FEWEST:
         return None
-    return f"{sites} sites are too few to tell who lies: nobody is judged among fewer than {FEWEST}"
+    return f"{sites} sites are too few to identify dishonest ones: quarantine needs at least {FEWEST}"
 
 
 def noise_warning(noise: float, clip: float, width: int) -> str | None:

@@ -178,9 +178,10 @@ class Bucketing(AggregatorBase):
         f = self.then.f
         if f and sites < self.min_sites(f):
             raise TooFewSites(
-                f"f = {f} is not allowed with {sites} sites in buckets of {self.size}: every liar spoils a "
-                f"bucket, so f * size = {f * self.size} must be below {sites / 2:g}, half the sites, and "
-                f"{self.then.kind} needs {self.then.min_sites(f)} buckets, that is, {self.min_sites(f)} sites"
+                f"f = {f} is not allowed with {sites} sites in buckets of {self.size}: every dishonest site "
+                f"spoils a bucket, so f * size = {f * self.size} must be below {sites / 2:g}, half the "
+                f"sites, and {self.then.kind} needs {self.then.min_sites(f)} buckets, that is, "
+                f"{self.min_sites(f)} sites"
             )
         return self.then.tolerates(self._count(sites))
 

@@ -226,9 +226,9 @@ class Robust(AggregatorBase):
         noise = noise_of(privacy)
         if noise == "secure":
             raise Refused(
-                'aggregation = "robust" does not go with noise = "secure": every robust rule looks at single '
-                "updates, and nobody sees them. Use mean, or bucketing with at least 3 sites to a bucket, "
-                "which compares the sums of buckets."
+                'aggregation = "robust" does not go with noise = "secure": every robust rule needs '
+                "single updates, and the server sees only sums. Use mean, or bucketing with at least 3 sites "
+                "to a bucket, which compares the sums of buckets."
             )
         if noise != "server":
             return self._open.resolve(sites, privacy)

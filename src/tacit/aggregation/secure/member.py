@@ -215,10 +215,11 @@ class Member:
     def _turn(self, stage: Stage) -> Generator[None]:
         """Run a stage in its turn; if it fails, there are no further turns."""
         with _about(f"{self.name} refuses"):
-            _insist(self._stage != "left", "it has left the session after what it was sent before")
-            asked = (
-                "has answered all there is to ask" if self._stage == "over" else f"is to {self._stage} next"
+            _insist(
+                self._stage != "left",
+                "it aborted this session: the previous message of the server was invalid",
             )
+            asked = "has answered every stage" if self._stage == "over" else f"is to {self._stage} next"
             _insist(self._stage == stage, f"it was asked to {stage} and {asked}")
             self._stage = "left"
             yield

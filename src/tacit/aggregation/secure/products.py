@@ -300,14 +300,14 @@ class Partner:
         for pair in self.products.dealt_by(dealer, self.name):
             side, shape = pair.index(self.name), self.products.product_shape(pair)
             seed, content = content[:KEY_BYTES], content[KEY_BYTES:]
-            _insist(len(seed) == KEY_BYTES, f"{dealer} has dealt too little")
+            _insist(len(seed) == KEY_BYTES, f"{dealer} sent too few random numbers")
             if side == 0:
                 added = self._addend(seed, pair)
             else:
                 size = 4 * shape[0] * shape[1]
                 added, content = self._read(dealer, content[:size], shape), content[size:]
             self._dealt[pair[1 - side]] = self._hiding(seed, pair, side), added
-        _insist(not content, f"{dealer} has dealt too much")
+        _insist(not content, f"{dealer} sent too many random numbers")
 
     def _hiding(self, seed: bytes, pair: Pair, side: int) -> Matrix:
         """The uniform matrix that the rows of one of a pair are hidden under."""
@@ -343,8 +343,8 @@ class Partner:
 
     def _all_of(self, given: Mapping[str, bytes], expected: set[str], but: str = "") -> None:
         silent, strangers = sorted(expected - set(given)), sorted(set(given) - expected - {but})
-        _insist(not silent, f"nothing has come from {silent}, and everybody has to stay")
-        _insist(not strangers, f"{strangers} have sent what nobody asked for")
+        _insist(not silent, f"nothing has come from {silent}, and every party must stay")
+        _insist(not strangers, f"{strangers} have sent messages without a request")
 
     def _seal(self, purpose: Stage, receiver: str, content: bytes) -> bytes:
         route = self.products.context(purpose, self.name, receiver)
@@ -361,7 +361,7 @@ class Partner:
     def _turn(self, stage: Stage) -> Generator[None]:
         """Run a stage in its turn and once: a key seals one envelope, and no second one."""
         try:
-            _insist(self._stage == stage, f"it was asked to {stage}, and that is not due")
+            _insist(self._stage == stage, f"it was asked to {stage}, which is not the next stage")
             self._stage = "left"
             yield
         except SecureAggregationFailed as error:

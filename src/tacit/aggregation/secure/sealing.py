@@ -198,7 +198,7 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
     try:
         return ChaCha20Poly1305(key).decrypt(bytes(12), sealed, context)
     except InvalidTag:
-        raise SecureAggregationFailed("an envelope was changed, or is not what it claims to be") from None
+        raise SecureAggregationFailed("an envelope was changed or forged") from None
 
 
 def mask(vector: Vector, key: bytes, sign: Literal[1, -1]) -> None:

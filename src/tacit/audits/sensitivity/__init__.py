@@ -119,7 +119,7 @@ class Sensitivity:
         far = f"by {self.moved:.4g} ({self.norm})" if math.isfinite(self.moved) else "without bound"
         return (
             f"{self.subject}: {change} moves {self.what} {far}; {self.claim:.4g} is claimed, "
-            f"{self.neighbours} neighbours were tried"
+            f"{self.neighbours} neighbors were tried"
         )
 
 
@@ -201,7 +201,7 @@ def check_sensitivity(
     require_word("relation", relation, ("add-remove", "replace"))
     require_count("neighbours", neighbours)
     if isinstance(subject, Bindable):
-        require(claim is None, "claim", claim, "left out for a task: its mechanism claims something")
+        require(claim is None, "claim", claim, "left out for a task: its mechanism has a claim")
         require(bounds is None, "bounds", bounds, "left out for a task: its features may be anything")
         parts = _task_probes(as_task(cast(Task, subject)), records, privacy, relation, seed)
     else:
@@ -491,7 +491,7 @@ class SiteWork:
         mine, yours = one.matrix, other.matrix
         same = mine.shape == yours.shape and np.allclose(mine, yours, rtol=1e-9, atol=0.0, equal_nan=True)
         if not same or one.metrics != other.metrics:
-            return f"the update of the {self.what}, although all sums were answered alike,"
+            return f"the update of the {self.what}, although all sums were equal,"
         return None
 
 

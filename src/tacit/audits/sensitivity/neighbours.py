@@ -139,16 +139,16 @@ def search_worst(
     Half of them are drawn, the others come from changing the worst of those as long as that makes them worse.
     """
 
-    def measured(rows: Array, draws: int) -> tuple[Movement, NeighbourCandidate]:
+    def attempt(rows: Array, draws: int) -> tuple[Movement, NeighbourCandidate]:
         candidate = NeighbourCandidate(rows, draws)
         return measure(candidate), candidate
 
     half = math.ceil(neighbours / 2)
-    found = [measured(domain.sample(relation, draw), number) for number in range(half)]
+    found = [attempt(domain.sample(relation, draw), number) for number in range(half)]
     leaders = sorted(found, key=lambda one: -one[0].ratio)[:CLIMBERS]
     for turn in range(neighbours - half):
         movement, candidate = leaders[turn % len(leaders)]
-        tried = measured(domain.perturb(candidate.rows, draw), candidate.draws)
+        tried = attempt(domain.perturb(candidate.rows, draw), candidate.draws)
         if tried[0].ratio >= movement.ratio:
             leaders[turn % len(leaders)] = tried
     return max(leaders, key=lambda one: one[0].ratio)

@@ -1,4 +1,4 @@
-"""The verbs of real federations: what a coordinator does once, and what a site does on its own machine.
+"""Verbs of federations on several machines: `deploy` for the coordinator, `site` for each site.
 
 Heavy imports happen in the verbs, after one was chosen.
 """
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from tacit.deploy.rehearsal import RehearsalResult
     from tacit.deploy.site.preflight import CheckResult
 
-site = typer.Typer(help="What a site does on its own machine.", no_args_is_help=True, rich_markup_mode=None)
-Folder = Annotated[Path, typer.Argument(help="The site's own folder.")]
+site = typer.Typer(
+    help="Run the guard of a site on its own machine.", no_args_is_help=True, rich_markup_mode=None
+)
+Folder = Annotated[Path, typer.Argument(help="Folder of the site.")]
 
 
 @verb()
@@ -29,19 +31,21 @@ def deploy(
     file: Annotated[Path, typer.Argument(help="An experiment file.")],
     changes: Changes = None,
     sites: Annotated[
-        str, typer.Option(help="The sites, separated by commas; for a rehearsal how many there are.")
+        str, typer.Option(help="Names of the sites, separated by commas; their number for a rehearsal.")
     ] = "",
-    host: Annotated[str, typer.Option(help="Where sites reach the coordinator.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="At which port.")] = 8443,
-    days: Annotated[int, typer.Option(help="How long the coordinator's certificate is valid.")] = 365,
-    out: Annotated[Path | None, typer.Option(help="Where to write; must not be there yet.")] = None,
+    host: Annotated[
+        str, typer.Option(help="Host name under which sites reach the coordinator.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of the coordinator.")] = 8443,
+    days: Annotated[int, typer.Option(help="Validity of the coordinator's certificate in days.")] = 365,
+    out: Annotated[Path | None, typer.Option(help="New folder to write to.")] = None,
     rehearse: Annotated[
-        bool, typer.Option("--rehearse", help="Start all of it on this machine, run it, and stop it.")
+        bool, typer.Option("--rehearse", help="Run the whole federation on this machine, then stop it.")
     ] = False,
 ) -> None:
-    """Make a real federation of an experiment.
+    """Prepare a federation on several machines.
 
-    A folder for the coordinator, and one for each site.
+    Writes a folder for the coordinator, and one for each site.
     """
     names = [name.strip() for name in sites.split(",") if name.strip()]
     if rehearse:
@@ -72,7 +76,7 @@ def _write_folders(
 
     # The folder is closed to all other users, so an existing one is not used.
     if place.exists() and any(place.iterdir()):
-        raise InvalidValue(f"{place} is there already: choose another folder, nothing is overwritten")
+        raise InvalidValue(f"{place} exists already: choose another folder, nothing is overwritten")
     tables: dict[str, dict[str, Any]] = {name: {} for name in found.names}
     made = folders.write(found.document, tables, place, host=host, port=port, days=days)
     for name, path in found.public.items():
@@ -84,8 +88,8 @@ def _write_folders(
 
 def _show_folders(made: "DeployedFolders") -> None:
     output.print_rows([
-        ("coordinator", f"{made.coordinator}: begin with its README.md"),
-        *((name, f"{folder}: for the site, and nobody else") for name, folder in made.sites.items()),
+        ("coordinator", f"{made.coordinator}: start with its README.md"),
+        *((name, f"{folder}: for this site only") for name, folder in made.sites.items()),
         ("authority", f"{made.authority}: keep it offline"),
     ])  # fmt: skip
 
@@ -107,7 +111,7 @@ def _warnings(made: "DeployedFolders", host: str) -> list[str]:
     chosen = experiment.read(made.coordinator / "experiment.toml")
     found = chosen.warnings()
     if is_this_machine(host):
-        found.append(f"{host} is this machine alone: give --host, the name under which sites reach it")
+        found.append(f"{host} means this machine only: give --host, the name under which sites reach it")
     if isinstance(chosen.privacy, Open) or chosen.privacy.rehearsal:
         what = "promises nothing" if isinstance(chosen.privacy, Open) else "is a rehearsal"
         found.append(
@@ -142,9 +146,14 @@ def _rehearse(
 def check(
     console: Console,
     folder: Folder,
-    experiment: Annotated[Path | None, typer.Option(help="An experiment that the site is asked for.")] = None,
+    experiment: Annotated[
+        Path | None, typer.Option(help="Experiment file that the coordinator proposes.")
+    ] = None,
 ) -> None:
-    """Whether the site is ready, and what it would release; touches the data, lets nothing out."""
+    """Check a site, and what an experiment would release.
+
+    Reads the data, and releases nothing.
+    """
     from tacit.deploy.site import preflight
 
     found = preflight.check(folder, experiment)
@@ -168,13 +177,16 @@ def _show_findings(findings: "list[CheckResult]") -> None:
 @site.command()
 @verb(talks=False)
 def serve(console: Console, folder: Folder) -> None:
-    """Be the guard of a site: answer what its limits let through, until ended."""
+    """Answer requests within the limits of the site.
+
+    Runs the guard of the site until it is stopped.
+    """
     from tacit.deploy.site.config import DOOR
     from tacit.deploy.site.guard import Guard, log
     from tacit.engines.flower import socket
 
     guard = Guard(folder)
-    log(f"{guard.file.name} is guarded; questions come through {folder / DOOR}")
+    log(f"the guard of {guard.file.name} is running; it answers at {folder / DOOR}")
     socket.serve(str(folder / DOOR), guard.answer)
 
 
@@ -183,9 +195,12 @@ def serve(console: Console, folder: Folder) -> None:
 def accept(
     console: Console,
     folder: Folder,
-    experiment: Annotated[Path, typer.Argument(help="An experiment that the site is asked for.")],
+    experiment: Annotated[Path, typer.Argument(help="Experiment file that the coordinator proposes.")],
 ) -> None:
-    """Accept what an experiment says of the data: by these rules alone the records are read."""
+    """Accept the data rules of an experiment.
+
+    The site reads its records by these rules only.
+    """
     from tacit.deploy.site import config
 
     taken = config.accept(folder, experiment)
@@ -197,7 +212,10 @@ def accept(
 @site.command()
 @verb(talks=False)
 def renew(console: Console, folder: Folder) -> None:
-    """Make new keys where the site lives, and print the line that others must have of them."""
+    """Make new keys on the site's machine.
+
+    Prints the public line that the other sites need.
+    """
     from tacit.deploy import folders
 
     output.say(folders.renew_keys(folder))

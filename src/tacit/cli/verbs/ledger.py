@@ -24,20 +24,21 @@ USUAL_DELTA = 1e-5
 def ledger(
     console: Console,
     path: Annotated[
-        Path, typer.Argument(help="A ledger file, the directory of a run, or a file of data for its book.")
+        Path,
+        typer.Argument(help="A ledger file, the directory of a run, or a data file, for all runs on it."),
     ],
     verify: Annotated[
-        bool, typer.Option("--verify", help="Check the file, every hash and the price.")
+        bool, typer.Option("--verify", help="Verify the file, every hash and the price.")
     ] = False,
     delta: Annotated[
-        float | None, typer.Option(help="Price it at this delta instead of its budget's.")
+        float | None, typer.Option(help="Delta of the price; by default that of the budget.")
     ] = None,
     lifetime: Annotated[
         float | None,
-        typer.Option(help="Of a file of data: the epsilon, at --delta, that all runs on it may cost."),
+        typer.Option(help="Lifetime budget of a data file: epsilon, at --delta, for all runs on it."),
     ] = None,
 ) -> None:
-    """Every release on a ledger and what it cost up to there."""
+    """List the releases on a ledger, with the price so far."""
     if path.suffix.lower() in KINDS and not path.is_dir():
         found = _data_account(path, lifetime=lifetime, delta=delta, verify=verify)
         console.answer(lambda: found, lambda: _show_data_account(found))
@@ -66,7 +67,7 @@ def ledger(
 
 
 def require_sound(paths: Iterable[Path]) -> None:
-    """Say which runs have a ledger or statement that does not verify, and end with the exit code of that."""
+    """Report runs whose ledger or statement does not verify, and exit with the code for that."""
     from tacit.runs.run import verify_run
 
     judged = [(path, verify_run(path)) for path in paths]
@@ -97,7 +98,7 @@ def _show_verification(found: Mapping[str, Any]) -> None:
         output.print_rows([("damaged", problem) for problem in found["problems"]])
         return
     output.print_rows([
-        ("valid", f"{output.pluralise(found['events'], 'release')}, every hash fits"),
+        ("valid", f"{output.pluralise(found['events'], 'release')}, every hash matches"),
         _spent(found),
         *_by_basis(found),
         ("head", found["head"]),
@@ -132,7 +133,7 @@ def _show_account(found: Mapping[str, Any]) -> None:
 
 def _spent(found: Mapping[str, Any]) -> tuple[str, str]:
     if not found["events"]:
-        return "epsilon", "nothing was charged: what an open run lets out is not on its ledger"
+        return "epsilon", "nothing was charged: a ledger does not list the releases of an open run"
     return "epsilon", f"{output.format_price(found['epsilon'])} at delta {found['delta']:g}"
 
 
@@ -197,7 +198,7 @@ def _show_data_account(found: Mapping[str, Any]) -> None:
         output.print_rows([("damaged", problem)])
     if not found["releases"]:
         budgets = {f"epsilon {b['epsilon']:g} at delta {b['delta']:g}" for b in found["budgets"].values()}
-        told = [("epsilon", "nothing was charged: no run has promised these people anything yet")]
+        told = [("epsilon", "nothing was charged: no run under a promise has used these data yet")]
         output.print_rows([*told, *(("lifetime", words) for words in sorted(budgets))])
         return
     _show_account(found)

@@ -1,4 +1,4 @@
-"""Verbs that touch no data: the calculator, a plan, a new file, what there is to choose from.
+"""Verbs that read no data: the privacy calculator, plans, new files, lists of choices.
 
 Heavy imports happen in the verbs, after one was chosen.
 """
@@ -33,23 +33,26 @@ TABLES = {
 @verb()
 def privacy(
     console: Console,
-    epsilon: Annotated[float | None, typer.Option(help="What it may cost; the answer is the noise.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Budget; the answer is the noise.")] = None,
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Noise in units of the clip bound; the answer is epsilon.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="The probability with which the promise may fail.")] = 1e-5,
-    steps: Annotated[int, typer.Option(help="How many releases.")] = 1,
+    delta: Annotated[float, typer.Option(help="Probability with which the promise may fail.")] = 1e-5,
+    steps: Annotated[int, typer.Option(help="Number of releases.")] = 1,
     rate: Annotated[
-        float, typer.Option(help="Probability of the secret draw by which each unit joins a step.")
+        float, typer.Option(help="Sampling rate: the probability with which a unit joins a step, in secret.")
     ] = 1.0,
     relation: Annotated[
-        Literal["add-remove", "replace"], typer.Option(help="What neighbours differ in.")
+        Literal["add-remove", "replace"],
+        typer.Option(
+            help="Difference between neighboring data sets: one unit added or removed, or replaced."
+        ),
     ] = "add-remove",
     mechanism: Annotated[Literal["gaussian", "laplace"], typer.Option(help="The noise.")] = "gaussian",
 ) -> None:
-    """Noise from epsilon, or epsilon from noise.
+    """Compute noise from epsilon, or epsilon from noise.
 
-    Beside it stands what other composition theorems would say.
+    Lists the results of other composition theorems for comparison.
     """
     from tacit.privacy import accounting
 
@@ -75,15 +78,15 @@ def privacy(
 
 
 def _show_price(answer: Mapping[str, Any]) -> None:
-    per_step = "" if answer["rate"] == 1 else f", each joined with probability {answer['rate']:g}"
+    per_step = "" if answer["rate"] == 1 else f", sampling rate {answer['rate']:g}"
     releases = output.pluralise(answer["steps"], "release")
     output.print_rows([
         ("noise", f"{answer['noise_multiplier']:.4f} times the clip bound ({answer['mechanism']})"),
         ("epsilon", f"{output.format_price(answer['epsilon'])} at delta {answer['delta']:g}"),
-        ("for", f"{releases}{per_step}; neighbours: {answer['relation']}"),
+        ("for", f"{releases}{per_step}; neighbors: {answer['relation']}"),
     ])  # fmt: skip
     output.say("")
-    rows = [("what we claim", output.format_price(answer["epsilon"]))]
+    rows = [("claimed by Tacit", output.format_price(answer["epsilon"]))]
     rows += [(THEOREMS[name], output.format_price(value)) for name, value in answer["comparisons"].items()]
     output.print_table(("by theorem", "epsilon"), rows)
 
@@ -94,9 +97,9 @@ def plan(
     file: Annotated[Path, typer.Argument(help="An experiment file.")],
     changes: Changes = None,
 ) -> None:
-    """What an experiment promises and costs.
+    """Show the promise of an experiment and its price.
 
-    And why it would be refused. Touches no data.
+    Reports why a run would be refused. Reads no data.
     """
     name, made, sentences = plan_file(file, changes or [])
     console.log(f"plan of {name}")
@@ -164,12 +167,12 @@ def _promise(made: Mapping[str, Any]) -> list[tuple[str, str]]:
     spends = made["spends"]
     refused = " and be refused" if made["budget"] is not None and spends[rounds + 1] > made["budget"] else ""
     rdp = made["comparisons"]["rdp"]
-    beside = f" (RDP would claim {output.format_price(rdp)})" if rdp is not None else ""
+    beside = f" (epsilon would be {output.format_price(rdp)} by RDP)" if rdp is not None else ""
     cost, one_more = output.format_price(promise["epsilon"]), output.format_price(spends[rounds + 1])
     kept = f"any one {promise['unit']}{where} · epsilon {cost} · delta {promise['delta']:g} · {change}"
     return [
         ("promise", kept),
-        ("noise", f"multiplier {made['noise_multiplier']:.4f} of the clip bound{beside}"),
+        ("noise", f"{made['noise_multiplier']:.4f} times the clip bound{beside}"),
         *_snr_rows(made.get("signal")),
         *_prices(rounds, output.format_price(spends[1]), cost, f"would bring {one_more}{refused}"),
     ]
@@ -179,10 +182,8 @@ def _snr_rows(signal: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     """Compare the length of updates to that of their noise, where it is known."""
     if signal is None:
         return []
-    lengths = (
-        f"by the bound, a mean update is at most {signal['update']:.3g} long, its noise {signal['noise']:.3g}"
-    )
-    return [("signal", f"{lengths}; over all rounds {signal['whole']:.3g} to 1 at best")]
+    lengths = f"a mean update has norm at most {signal['update']:.3g}, its noise norm {signal['noise']:.3g}"
+    return [("signal", f"{lengths}; ratio over all rounds at best {signal['whole']:.3g} to 1")]
 
 
 def _prices(rounds: int, first: str, cost: str, more: str) -> list[tuple[str, str]]:
@@ -195,11 +196,13 @@ def _prices(rounds: int, first: str, cost: str, more: str) -> list[tuple[str, st
 @verb()
 def new(
     console: Console,
-    workload: Annotated[Literal["survival", "functional", "control"], typer.Argument(help="What for.")],
+    workload: Annotated[
+        Literal["survival", "functional", "control"], typer.Argument(help="Workload of the file.")
+    ],
 ) -> None:
-    """Write a commented file that runs as it is.
+    """Write a commented experiment file, ready to run.
 
-    Never overwrites.
+    Never overwrites a file.
     """
     from importlib import resources
 
@@ -210,7 +213,7 @@ def new(
     try:
         files.create(target, text, 0o666)
     except FileExistsError:
-        raise InvalidValue(f"{target} is there already: move it, or work with it") from None
+        raise InvalidValue(f"{target} exists already: move it, or use it") from None
     except OSError as error:
         raise InvalidFile(f"{target} cannot be written: {error.strerror}") from error
     console.answer(lambda: {"file": str(target)}, lambda: output.say(str(target)))
@@ -221,10 +224,10 @@ def new(
 def list_choices(
     console: Console,
     what: Annotated[
-        Literal["tasks", "data", "splits", "aggregators", "attacks"], typer.Argument(help="Of what.")
+        Literal["tasks", "data", "splits", "aggregators", "attacks"], typer.Argument(help="Kind of entries.")
     ],
 ) -> None:
-    """What there is to choose from, each with one line."""
+    """List the tasks, data sets, splits, aggregators or attacks."""
     found = describe_choices(what)
     console.answer(lambda: found, lambda: output.print_rows(list(found.items())))
 

@@ -70,15 +70,15 @@ def run(
         Path | None, typer.Option(help="The directory of the run; under runs/ by default.")
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="Where it runs: local, or flower from a coordinator's folder.")
+        str | None, typer.Option(help="Engine: local, or flower in a coordinator's folder.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was cut off.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Serve the report on this machine while the run goes on.")
+        bool, typer.Option("--watch", help="Serve the report on this machine during the run.")
     ] = False,
-    port: Annotated[int, typer.Option(help="Where to serve it; 0 for any port that is free.")] = 0,
+    port: Annotated[int, typer.Option(help="Port of the served report; 0 for any free port.")] = 0,
 ) -> None:
-    """Run an experiment; never spends past its budget."""
+    """Run an experiment, within its privacy budget."""
     chosen = [*(changes or []), *([] if engine is None else [f"engine.kind={engine}"])]
     done = _run(RunRequest(file, chosen, out, resume, console.quiet), port if watch else None)
     console.answer(done.as_dict, lambda: output.say(done.summary()))
@@ -104,9 +104,10 @@ def _run(asked: RunRequest, watch: int | None) -> "Run | AttackScores | BatchRes
     if federation is not None:
         if changes not in ([], ["engine.kind=flower"]):
             raise InvalidValue(
-                "--set is not allowed where sites have agreed: change the file, and deploy anew"
+                "--set is not allowed in a deployment, to which sites have agreed: change the file, and "
+                "deploy again"
             )
-        return _run_deployed(federation, asked)
+        return _run_deployment(federation, asked)
     if studied:
         return _run_study(asked)
     return _run_attacks(asked) if tried else _run_single(asked, watch)
@@ -121,7 +122,7 @@ def coordinator_folder(file: Path) -> Path | None:
     return folder if ours and (folder / COORDINATOR_FILE).is_file() else None
 
 
-def _run_deployed(folder: Path, asked: RunRequest) -> "Run":
+def _run_deployment(folder: Path, asked: RunRequest) -> "Run":
     from tacit.deploy.coordinator.run import default_place, launch
     from tacit.reports.text import progress
 
@@ -211,7 +212,7 @@ def _resumable(verb: str, place: Path, how: str = " --resume") -> Generator[None
         yield
     except KeyboardInterrupt:
         words = f"tacit {verb} {shlex.quote(str(place))}{how}"
-        output.log(f"tacit: interrupted; go on with: {words}", quiet=False)
+        output.log(f"tacit: interrupted; resume with: {words}", quiet=False)
         raise
 
 
@@ -228,7 +229,7 @@ def under_runs(file: Path, name: str, read: str, *, resume: bool) -> Path:
     place = place_for(Path("runs") / f"{name}-{choices}", resume=resume)
     if resume and not place.is_dir():
         raise InvalidValue(
-            "--resume: there is no run of this experiment to go on with; leave it out to begin"
+            "--resume is not allowed here: there is no run of this experiment yet; leave it out"
         )
     return place
 
@@ -243,11 +244,11 @@ def tune(
     out: Annotated[
         Path | None, typer.Option(help="The directory of the tuning; under runs/ by default.")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a tuning that was cut off.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted tuning.")] = False,
 ) -> None:
     """Choose among candidates within one promise.
 
-    All of them, and the choice, are paid for together.
+    One budget pays for all candidates and for the choice.
     """
     from tacit.experiments import tuning
     from tacit.reports.text import progress
@@ -271,13 +272,13 @@ def _show_tuning(done: "TuningResult") -> None:
 
     score = SCORES.get(done.by[0], done.by[0])
     varied = list(dict.fromkeys(key for trial in done.trials for key in trial.changes))
-    by = f"the best {score} on one half of the held-out records; what follows is scored on the other"
+    by = f"the best {score} on one half of the held-out records; the scores below are on the other half"
     told = {trial.candidate: trial.score for trial in done.trials if trial.score is not None}
     if done.noise is not None:
         # Only differences mean something.
         score, least = "loss above", told[done.chosen]
         told = {name: value - least for name, value in told.items()}
-        by = f"the least loss of records kept apart; its noise has standard deviation {done.noise:.4g}"
+        by = f"the smallest loss on reserved records; its noise has standard deviation {done.noise:.4g}"
     output.print_table(
         ("candidate", *varied, score),
         [
@@ -305,24 +306,20 @@ def _in_words(changes: dict[str, Any]) -> str:
 @verb(trust="always")
 def sweep(
     console: Console,
-    file: Annotated[
-        Path, typer.Argument(help="An experiment file, or the directory of a sweep to go on with.")
-    ],
+    file: Annotated[Path, typer.Argument(help="An experiment file, or the directory of a sweep to resume.")],
     changes: Changes = None,
-    seeds: Annotated[
-        int | None, typer.Option(help="How many seeds each value is run with; 3 if not said.")
-    ] = None,
-    workers: Annotated[int | None, typer.Option(help="How many processes share the work.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds for each value; 3 by default.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of processes.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="The directory of the sweep; under runs/ by default.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what was cut off, as it does anyway.")
+        bool, typer.Option("--resume", help="Resume an interrupted sweep, which is the default.")
     ] = False,
 ) -> None:
-    """What privacy costs, at several values.
+    """Run an experiment at several values, such as epsilons.
 
-    Such as --set privacy.epsilon=1,3,inf, each with several seeds.
+    For example --set privacy.epsilon=1,3,inf, each with several seeds.
     """
     asked = RunRequest(file, changes or [], out, resume, console.quiet)
     done = run_sweep(asked, seeds=seeds, workers=workers)

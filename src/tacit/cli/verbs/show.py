@@ -1,4 +1,4 @@
-"""The verbs on what was run: `show`, `report`, `export` and `audit`. Heavy imports happen in them."""
+"""Verbs on runs: `show`, `report`, `export` and `audit`. Heavy imports happen in them."""
 
 import math
 import os
@@ -29,7 +29,7 @@ DPIA, COMPARISON = "data-protection.html", "comparison.html"
 
 @verb(trust="if asked")
 def show(console: Console, runs: Annotated[list[Path], typer.Argument(help="Directories of runs.")]) -> None:
-    """The summary of a run; several side by side."""
+    """Show the summary of a run, or of several side by side."""
     # Attack tables and studies have tables of their own.
     done = [_load(path) for path in runs]
     console.answer(lambda: {"runs": [each.as_dict() for each in done]}, lambda: output.say(_summary(done)))
@@ -81,28 +81,34 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="Directories of runs; several are compared.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Where to write: .html, .md or .json; in the run by default."),
+        typer.Option("--out", "-o", help="File to write: .html, .md or .json; in the run by default."),
     ] = None,
     dpia: Annotated[
-        bool, typer.Option("--dpia", help="Write a data-protection summary, for an officer to file.")
+        bool, typer.Option("--dpia", help="Write the data-protection page, a form for the officer.")
     ] = False,
+    answers: Annotated[
+        Path | None, typer.Option(help="A TOML file whose table [dpia] fills in the form; needs --dpia.")
+    ] = None,
 ) -> None:
-    """One file to look at, to mail, to print.
+    """Write the report of a run, or of several side by side.
 
-    What was promised, what left the sites, what came of it.
+    One file with the promise, the data that left the sites, and the result.
     """
     from tacit.cli import reporting
     from tacit.reports.page import require_place, write
     from tacit.runs.directory import REPORT
 
     if dpia and len(runs) > 1:
-        raise InvalidValue("--dpia is about one run: name it alone")
+        raise InvalidValue(f"--dpia is not allowed with {len(runs)} runs: name one run")
+    if answers is not None and not dpia:
+        raise InvalidValue("--answers is not allowed here: it fills in the form of --dpia, so give both")
     usual = Path(COMPARISON) if len(runs) > 1 else runs[0] / (DPIA if dpia else REPORT)
     place = out or usual
     if out is None and not place.parent.is_dir():
         raise InvalidFile(f"{runs[0]} is not the directory of a run")
     require_place(place)
-    written = write(reporting.data_protection(runs[0]) if dpia else reporting.page(runs), place)
+    page = reporting.data_protection(runs[0], answers) if dpia else reporting.page(runs)
+    written = write(page, place)
     console.answer(lambda: {"report": str(written)}, lambda: output.say(str(written)))
     require_sound(runs)
 
@@ -112,13 +118,13 @@ def export(
     console: Console,
     run: Annotated[Path, typer.Argument(help="The directory of a run.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The folder to write to; export in the run by default.")
+        Path | None, typer.Option("--out", "-o", help="Folder to write to; export in the run by default.")
     ] = None,
     onnx: Annotated[bool, typer.Option("--onnx", help="Write the network as ONNX as well.")] = False,
 ) -> None:
-    """The model for other programs.
+    """Export the model for other programs.
 
-    Its weights, a card that says what they mean, and a card for people.
+    Writes the weights, a description of the tensors, and a model card.
     """
     from tacit.compat.export import export
     from tacit.experiments.experiment import load
@@ -138,24 +144,24 @@ def audit(
     file: Annotated[Path, typer.Argument(help="An experiment file, or the directory of a run.")],
     changes: Changes = None,
     canaries: Annotated[
-        int | None, typer.Option(help="How many canaries are put into the run; 20,000 if not said.")
+        int | None, typer.Option(help="Number of canaries in the run; 20,000 by default.")
     ] = None,
     shadows: Annotated[
-        int | None, typer.Option(help="How many models an attacker trains to compare with; 16 if not said.")
+        int | None, typer.Option(help="Number of shadow models that the attacker trains; 16 by default.")
     ] = None,
-    confidence: Annotated[float, typer.Option(help="With which all bounds together are to hold.")] = 0.95,
+    confidence: Annotated[float, typer.Option(help="Confidence level of all bounds together.")] = 0.95,
     skip: Annotated[
         list[str] | None,
-        typer.Option(click_type=click.Choice(PARTS), help="What to leave out; may be repeated."),
+        typer.Option(click_type=click.Choice(PARTS), help="Part to leave out; may be repeated."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="What canaries and halves are drawn by.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the canaries and of the random halves.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="The directory of the audit; the run, or under runs/ by default.")
     ] = None,
 ) -> None:
-    """Attack our own promise: a lower bound beside the claim.
+    """Attack a run: an empirical lower bound on epsilon.
 
-    Exits with 4 if the promise is found broken.
+    Exits with 4 if an attack disproves the promise.
     """
     wanted = {"canaries": canaries, "shadows": shadows, "confidence": confidence, "seed": seed}
     chosen = {name: value for name, value in wanted.items() if value is not None}
@@ -192,9 +198,7 @@ def _audit(
     read = experiment.read(file, changes)
     of_run = file.is_dir() and not changes
     if file.is_dir() and changes and out is None:
-        raise InvalidValue(
-            "--set makes another experiment than the run was: say where to keep its audit, --out"
-        )
+        raise InvalidValue("--set changes the experiment of the run: give a directory for its audit, --out")
     place = out or (
         file if of_run else under_runs(file, f"{read.name}-audit", repr((read, dict(wanted))), resume=False)
     )
@@ -217,7 +221,7 @@ def _require_auditable(run: Path) -> None:
     from tacit.runtime.tables import load
 
     if audits.load(run) is not None:
-        raise InvalidValue(f"{run} is an audit itself: name the experiment, or the run, that it is of")
+        raise InvalidValue(f"{run} is an audit: name the run, or the experiment file, that it attacked")
     kept = run / EXPERIMENT
     if kept.is_file() and "data" not in load(kept):
         raise InvalidValue(

@@ -173,17 +173,17 @@ def limitations(run: Run, alerts: Sequence[str]) -> list[str]:
     """Return the limitations of a model that follow from its run."""
     found = list(alerts)
     if not run.scores:
-        found.append("It was not scored: no records were held out that anybody may look at.")
+        found.append("It was not scored: the run has no held-out records that it may use.")
     elif not any(_evaluation(run)["intervals"].values()):
-        found.append("Its scores come without intervals: how far chance moves them is not known.")
+        found.append("Its scores have no confidence intervals.")
     if run.scores and not run.baselines:
-        found.append("There is nothing to compare its scores with: no baselines were trained.")
+        found.append("No comparison models were trained.")
     if run.record.stopped is not None:
         found.append(f"Training ended early: {run.record.stopped}.")
     found += [f"{note[:1].upper()}{note[1:]}." for note in run.record.warnings()]
     if len(run.models) > 1:
-        found.append("There are several models: each is for the sites that it was learnt with.")
-    found.append("It knows the sites that it was trained at. Elsewhere it has to be validated first.")
+        found.append("There are several models: each is for the sites that trained it.")
+    found.append("It was trained for these sites. Validate it before use elsewhere.")
     return found
 
 
@@ -258,7 +258,7 @@ def page(card: Mapping[str, Any], anatomy: ModelParts) -> str:
 def _page(card: Mapping[str, Any], anatomy: ModelParts) -> Page:
     return Page(
         title=f"Model card: {card['name']}",
-        lead=f"A model of kind {card['task']['kind']}, learnt across sites, {price(card['privacy'])}.",
+        lead=f"A federated model of kind {card['task']['kind']}, {price(card['privacy'])}.",
         alerts=tuple(Text(words, "stop") for words in card["alerts"]),
         sections=(
             Section("Model details", _details(card)),
@@ -267,7 +267,7 @@ def _page(card: Mapping[str, Any], anatomy: ModelParts) -> Page:
             Section("Privacy promise", tuple(Text(words) for words in card["privacy"]["sentences"])),
             Section("Evaluation", _evaluation_blocks(card["evaluation"])),
             Section("Limitations", (Items("Mind that", tuple(card["limitations"])),)),
-            Section("How to use", _use(card, anatomy)),
+            Section("Use", _use(card, anatomy)),
         ),
         document=card,
     )
@@ -297,7 +297,7 @@ def _details(card: Mapping[str, Any]) -> tuple[Block, ...]:
 def _inputs(inputs: Mapping[str, Any]) -> list[str]:
     named = inputs.get("features") or inputs.get("needed") or ()
     if named:
-        return [f"In this order: {_list_names(named)}."]
+        return [f"Order of the inputs: {_list_names(named)}."]
     wide = inputs.get("observation") or inputs.get("columns")
     return [f"{wide} numbers."] if wide else []
 
@@ -328,7 +328,7 @@ def _training_blocks(card: Mapping[str, Any]) -> tuple[Block, ...]:
     combined = f"{rule.get('kind')}" + (f" ({words})" if words else "")
     sites, in_round = told["sites"], told["sites_in_a_round"]
     rows = [
-        ("how", "federated: what left the sites is listed under Privacy promise"),
+        ("how", "federated: the section Privacy promise lists the data that left the sites"),
         ("rounds", f"{told['rounds']}; the model is that of round {told['chosen']}"),
         *([("combined by", combined)] if rule else []),
         *([("sites", str(len(sites)))] if sites else []),
@@ -336,7 +336,7 @@ def _training_blocks(card: Mapping[str, Any]) -> tuple[Block, ...]:
         *([("seed", str(told["seed"]))] if "seed" in told else []),
     ]
     items = [*told["notes"], *told["trouble"]]
-    return (Facts(tuple(rows)), *([Items("On the way", tuple(items))] if items else []))
+    return (Facts(tuple(rows)), *([Items("Trouble during training", tuple(items))] if items else []))
 
 
 def _range(ends: list[int]) -> str:
@@ -345,7 +345,7 @@ def _range(ends: list[int]) -> str:
 
 def _evaluation_blocks(found: Mapping[str, Any]) -> tuple[Block, ...]:
     if not found["scores"]:
-        return (Text("It was not scored: no records were held out that anybody may look at."),)
+        return (Text("It was not scored: the run has no held-out records that it may use."),)
     known = {"federated": found["scores"], **found["baselines"]}
     # Ends of intervals stand with their scores.
     ends = {f"{name}{end}" for name in found["scores"] for end in ("_low", "_high")}
@@ -358,8 +358,8 @@ def _evaluation_blocks(found: Mapping[str, Any]) -> tuple[Block, ...]:
         for whose, scores in known.items()
     )
     score, best = found["goal"][0], "higher" if found["goal"][1] == "max" else "lower"
-    said = f"On what was held out; what counts is {score}, the {best} the better."
-    return (Text(said), Grid("Scores, with 95 % intervals where they are known", ("model", *names), rows))
+    said = f"Scores on held-out records; the main score is {score}, {best} is better."
+    return (Text(said), Grid("Scores, with 95 % intervals where known", ("model", *names), rows))
 
 
 def _cell(value: float | None, ends: list[float] | None) -> str:
@@ -380,7 +380,7 @@ def _use(card: Mapping[str, Any], anatomy: ModelParts) -> tuple[Block, ...]:
     said = (
         f"{', '.join(onnx)} takes any number of rows, in single precision; it has all outputs listed above."
     )
-    steps = Items("How predictions come about", anatomy.steps)
+    steps = Items("Computation of predictions", anatomy.steps)
     return (Text(first), Code(code), *([Text(said)] if onnx else []), steps)
 
 

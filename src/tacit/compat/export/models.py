@@ -87,13 +87,13 @@ LINKS = {
         "of all causes come as survival falls, each cause with a constant part."
     ),
     "relative": (
-        "The log hazard ratio is the output less that of a record of zeros, which is the reference; above 50 "
-        "it counts as 50. Each interval adds its baseline hazard times e^ratio to the cumulative hazard."
+        "The log hazard ratio is the output less that of a record of zeros, the reference; above 50 it "
+        "counts as 50. Each interval adds its baseline hazard times e^ratio to the cumulative hazard."
     ),
 }
 CLOCK = (
-    "The network is told the time as its last input: the middle of each interval, as clock has it; so a "
-    "record has one ratio for each interval."
+    "The last input of the network is the time: the middle of each interval, as clock has it; so a record "
+    "has one ratio for each interval."
 )
 SURVIVAL_EXAMPLE = """
 card, tensors = load_model()
@@ -104,9 +104,9 @@ NOT_A_NETWORK = "is no network, and its numbers are in model.safetensors: leave 
 CURVES_STEPS = (
     "A curve has the center of its predictor subtracted and is divided by its scale.",
     "Its coordinates are a penalised least-squares fit to its observations, in the functions of its basis "
-    "times mixing: the mean square of residuals plus smooth times relative roughness. What observations "
-    "leave open is settled by a tiny ridge, whose bias is taken back by doubling. The first coordinates are "
-    "kept, and shortened to length reach where there is one.",
+    "times mixing: the mean square of residuals plus smooth times relative roughness. A small ridge makes "
+    "the solution unique, and a doubling step removes its bias. The first coordinates are kept, and "
+    "shortened to length reach where there is one.",
     "Predicted coordinates are mean.RESPONSE plus the sum over needed predictors of "
     "(coordinates - mean.NAME) @ coefficients.NAME.",
     "The response is the functions of its basis times the first columns of mixing, times predicted "
@@ -124,9 +124,7 @@ POLICY_STEPS = (
     "It passes through the layers of the actor: current @ weight.T + bias, and tanh between layers.",
     "A softmax of the outputs gives the chance of each action; the greedy action is the likeliest.",
 )
-CRITIC = (
-    "The critic is a network alike with one output: what is expected to be earned, in the units of training."
-)
+CRITIC = "The critic is a network alike with one output: the expected return, in the units of training."
 POLICY_EXAMPLE = """
 card, tensors = load_model()
 print(actions(card, tensors, np.zeros((1, {columns}))))
@@ -218,7 +216,7 @@ def _network(model: GridModel, tensors: Mapping[str, Array], architecture: Mappi
         str(architecture["link"]),
         "baseline_hazard" in tensors or architecture["link"] != "relative",
     )
-    outputs = {"outputs": "what the network says (records, outputs)"}
+    outputs = {"outputs": "output of the network (records, outputs)"}
     if link == "relative":
         outputs = {"log_risk": "the log hazard ratio against a record of zeros (records, 1 or intervals)"}
     if link == "softmax":
@@ -362,15 +360,15 @@ def _kaplan_meier(model: KaplanMeierFit) -> ModelParts:
     known = {} if np.isinf(found.until) else {"until": float(found.until)}
     return ModelParts(
         tensors=tensors,
-        inputs={"times": "times at which the curve is wanted, at least 0"},
+        inputs={"times": "times of the curve, at least 0"},
         outputs={"survival": "the chance of no event up to each time", "lower, upper": "its band"},
         architecture={"kind": "kaplan-meier", "level": model.level, "provenance": found.provenance},
         steps=(
             "The tensor survival holds the curve at the times of the tensor time.",
             "Between two times it is a straight line."
             if found.spread
-            else "Between two times it stays at the first.",
-            "Beyond the last time that is known it stays where it is.",
+            else "Between two times it has the value at the first.",
+            "Beyond the last known time it is constant.",
         ),
         recipe="curve",
         example='\ncard, tensors = load_model()\nprint(survival(card, tensors, tensors["time"]))\n',
@@ -469,11 +467,9 @@ def _policy(model: Policy, *, shared: bool) -> ModelParts:
         name: values for part, found in networks.items() for name, values in _named_tensors(part, found)
     }
     tensors |= {"center": model.center, "scale": model.scale}
-    outputs = {"logits": "how much speaks for each action (observations, actions)"}
+    outputs = {"logits": "score of each action (observations, actions)"}
     if shared:
-        outputs["value"] = (
-            "what is expected to be earned from here on, in the units of training (observations,)"
-        )
+        outputs["value"] = "expected return from here on, in the units of training (observations,)"
     outputs["action"] = "the likeliest action (observations,)"
     known = {"env": model.env.name} if model.env is not None else {}
     return ModelParts(
@@ -543,8 +539,8 @@ def _module(task: Task, model: object) -> ModelParts:
         if isinstance(model, nn.Module):
             return _module_parts(model)
     raise InvalidValue(
-        f"task = {task.kind!r} cannot be exported: nobody here knows its model, a {type(model).__name__}; "
-        "its numbers are in run.state"
+        f"task = {task.kind!r} cannot be exported: its model is of unknown type, {type(model).__name__}; its "
+        "numbers are in run.state"
     )
 
 
@@ -566,7 +562,7 @@ def _module_parts(module: "nn.Module") -> ModelParts:
     return ModelParts(
         tensors=tensors,
         inputs=given,
-        outputs={"outputs": "what your network says (records, outputs)"},
+        outputs={"outputs": "output of your network (records, outputs)"},
         architecture=told,
         steps=("Load the tensors into your own network, by name.",),
         recipe=None,

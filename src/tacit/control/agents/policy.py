@@ -136,11 +136,11 @@ class Policy:
         key = Key(seed) / "play"
         generator = (key / "actions").generator()
 
-        def drawn(seen: NDArray[np.float32]) -> Actions:
+        def sample(seen: NDArray[np.float32]) -> Actions:
             return self.predict(seen, generator=generator)[0]
 
         seeds = key.generator().integers(2**31, size=episodes).tolist()
-        return play_episodes(self.greedy if deterministic else drawn, self._world(world), self.shape, seeds)
+        return play_episodes(self.greedy if deterministic else sample, self._world(world), self.shape, seeds)
 
     def film(
         self,
@@ -221,7 +221,7 @@ class Policy:
     def _world(self, world: "World | None") -> "World":
         found = self.env if world is None else world
         if found is None:
-            raise InvalidValue("world is missing: this policy has none of its own, so say where it acts")
+            raise InvalidValue("world is missing: this policy has none of its own; give one")
         return found
 
 

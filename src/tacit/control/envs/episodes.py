@@ -121,7 +121,7 @@ class _Lane:
         # One sum for both: it is finite if all of them are.
         if not math.isfinite(self.player.total + float(seen.sum())):
             raise InvalidValue(
-                f"{self.world.name} showed something, or gave a reward, that is not finite at step {steps} "
+                f"{self.world.name} returned an observation or a reward that is not finite at step {steps} "
                 "of an episode: both must be finite numbers"
             )
         if steps > LONGEST:

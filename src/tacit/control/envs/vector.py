@@ -255,7 +255,7 @@ class GymnasiumVectorEnv(VectorEnv):
     def _require_finite(self, observation: Array, player: "Player") -> None:
         if not np.isfinite(observation).all():
             raise InvalidValue(
-                f"{self.place}: {player.world.name} showed something that is not finite at step "
+                f"{self.place}: {player.world.name} returned an observation that is not finite at step "
                 f"{player.length} of an episode: observations must hold finite numbers"
             )
 

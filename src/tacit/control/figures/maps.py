@@ -74,7 +74,7 @@ INDEX = "Agreement: the adjusted Rand index of clusters and worlds; 1 if they ar
 NAMES = {"t-sne": "t-SNE", "umap": "UMAP", "pca": "principal axes"}
 HOMES = {"t-sne": "sklearn.manifold", "umap": "umap"}
 SHARED = "global"
-LOOKED = "weights of sites as they are: see the statement of the run"
+LOOKED = "weights of sites without noise: see the statement of the run"
 SHAPES = {
     "o": "Circles",
     "s": "Squares",

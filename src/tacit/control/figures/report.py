@@ -187,7 +187,7 @@ def _training(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:
     title = f"Training episodes: mean return {means[0]} at first, {means[1]} at last"
     bands = f"Lines: means of sites. Bands: the lowest to the highest of {len(sites)} sites"
     note = footnote(
-        "Told by the sites: means over the episodes of a round, while actions are drawn by chance",
+        "Reported by the sites: means over the episodes of a round, with random actions",
         bands * (len(groups) < len(sites)),
     )
     told = [f"{name} {one}" for name, one in courses.items()]
@@ -225,7 +225,9 @@ def _at_the_end(read: Read, worlds: WorldNames) -> Figure | None:
     }
     shown = dict(list(rows.items())[: 2 * MOST])
     federated = next(iter(ways.values()))
-    title = f"Return at the end: {format_return(federated['return'])} over all worlds that somebody trains in"
+    title = (
+        f"Return at the end: {format_return(federated['return'])} over all environments that a site trains in"
+    )
     some = f"{len(shown) - 1} of {len(worlds.names)} worlds" * (len(shown) < len(rows))
     note = footnote("Means of greedy episodes in Gymnasium, on other seeds than in training", some)
     told = [
@@ -273,7 +275,7 @@ def _groups(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:
     if not rows or "" in homes or len(homes) < 2 or len(sites) > GROUPED or len(clusters) > MOST:
         return None
     table = {name: [row[name] for row in rows] for name in rows[0]}
-    figure = memberships(table, provenance="Clusters as the server has told the sites")
+    figure = memberships(table, provenance="Clusters of the sites")
     last = [f"model {number}: {', '.join(members)}" for number, members in _members(rounds[-1]).items()]
     return Figure("clusters", figure, f"{_title(figure)}. In the last round, {'; '.join(last)}.")
 

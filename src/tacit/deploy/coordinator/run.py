@@ -85,7 +85,7 @@ def log_to(file: Path, folder: Path) -> Callable[[str], None]:
         secret = experiment.privacy.noise == "server"
         names = tuple(experiment.sites.names or ())
 
-    def told(message: str) -> None:
+    def log(message: str) -> None:
         # Flower shows this output only to those who ask for its log.
         print(message, file=sys.stderr, flush=True)
         name, _, rest = message.partition(": ")
@@ -93,7 +93,7 @@ def log_to(file: Path, folder: Path) -> Callable[[str], None]:
         with file.open("a", encoding="utf-8") as stream:
             stream.write(f"{began if secret else _now()} {line}\n")
 
-    return told
+    return log
 
 
 def _now() -> str:
@@ -142,7 +142,7 @@ def run_federation(
         require_sound(out)
         return load(out)
     if directory.read(EXPERIMENT) is not None and not resume:
-        raise RunUnusable(f"run {out} is there already: resume it (--resume), or choose another place")
+        raise RunUnusable(f"run {out} exists already: resume it (--resume), or choose another directory")
     # Refuse the impossible before any site is asked, and pays.
     prepared = set_up(experiment, stop=experiment.stop)
     names = list(prepared.names)
@@ -230,7 +230,7 @@ def _wait_for(
     if absent and (not begun or layout == "columns" or not there):
         raise SitesUnreachable(
             f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not there after {seconds:g} seconds: "
-            "start guard and node, or leave out of [sites] who does not take part"
+            "start their guards and nodes, or remove them from [sites]"
         )
 
 
@@ -239,7 +239,7 @@ def _recognise(answer: bytes, roster: "Roster", asked: bytes, told: Callable[[st
     try:
         return open_message(answer, roster, reader=COORDINATOR, answers=asked).writer
     except Unreadable as error:
-        told(f"somebody who is no site of ours has answered: {error}")
+        told(f"a node that is none of our sites answered: {error}")
         return None
 
 
@@ -268,20 +268,21 @@ def _require_alive(folder: Path, number: str, directory: Directory, heard: float
     try:
         listed = flwr(folder, "list", LINK, "--run-id", number, until=time.monotonic() + PATIENCE)
         if listed.get("success") is False:
-            raise NotRunning(str(listed.get("error-message", "it does not say why")))
+            raise NotRunning(str(listed.get("error-message", "it gives no reason")))
     except NotRunning as error:
         if time.monotonic() - heard < AWAY:
             return heard
         raise NotRunning(
-            f"the superlink has not answered for {AWAY:g} seconds: start it again, then go on with --resume. "
+            f"the superlink has not answered for {AWAY:g} seconds: start it again, then resume with "
+            "--resume. "
             f"Its last answer: {error}"
         ) from error
     status = next((str(run.get("status")) for run in listed.get("runs", [])), "gone")
     alive = status.partition(":")[0] in ALIVE or directory.read(SUMMARY) is not None
     if not alive and directory.read(FAILED) is None:
         raise NotRunning(
-            f"the coordinator's process has ended without a word (Flower says: {status}). Nothing is lost: "
-            "go on with --resume"
+            f"the coordinator's process ended without a message (status in Flower: {status}). Nothing is "
+            "lost: resume with --resume"
         )
     return time.monotonic()
 

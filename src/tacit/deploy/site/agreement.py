@@ -96,15 +96,15 @@ def read_safely(text: str, folder: Path, file: SiteFile) -> Experiment:
     for place, kind in _kinds(document):
         if not isinstance(kind, str) or ":" in kind:
             raise Refused(
-                f"[{place}] kind = {quote(kind)} would have to be loaded: a site runs its own code alone"
+                f"[{place}] kind = {quote(kind)} would have to be imported: a site runs only its own code"
             )
     data = document.get("data")
     held = cast(Table, data).get("kind") if isinstance(data, dict) else None
     if not isinstance(held, str) or not held.startswith("held-"):
-        raise Refused(f"[data] kind = {quote(held)} is not held by sites: deploy the experiment first")
+        raise Refused(f"[data] kind = {quote(held)} is not data that sites hold: deploy the experiment first")
     known = at_sites(cast(Table, data))
     if known.get("public") is True and not file.limits.open:
-        raise Refused("the experiment takes the records as public, and this site does not")
+        raise Refused("the experiment treats the records as public, and this site does not")
     require_accepted_rules(known, file)
     rounds = document.get("rounds", 1)
     if not isinstance(rounds, int) or rounds > MOST_ROUNDS:
@@ -127,8 +127,8 @@ def require_accepted_rules(data: Table, file: SiteFile) -> None:
     for key in sorted({*data, *accepted}):
         if data.get(key) != accepted.get(key):
             raise Refused(
-                f"[data] {key} is not what this site's administrator has accepted: look at the experiment, "
-                "and accept it with tacit site accept, or ask for one that was"
+                f"[data] {key} is not what this site's administrator has accepted: read the experiment, and "
+                "accept it with tacit site accept, or ask for an accepted one"
             )
 
 
@@ -206,11 +206,11 @@ def require_limits(experiment: Experiment, limits: SiteLimits) -> None:
     if limits.open:
         return
     if isinstance(privacy, Open):
-        raise Refused("the experiment promises nothing, and this site lets nothing out without a promise")
+        raise Refused("the experiment makes no promise, and this site releases nothing without one")
     if privacy.rehearsal:
-        raise Refused("the experiment is a rehearsal: its noise repeats, and protects nobody at this site")
+        raise Refused("the experiment is a rehearsal: its noise repeats, and protects no record of this site")
     if privacy.delta > limits.delta:
-        raise Refused(f"delta = {privacy.delta:g} is above {limits.delta:g}, which this site allows")
+        raise Refused(f"delta = {privacy.delta:g} is above {limits.delta:g}, the limit of this site")
     if privacy.noise == "server" and not limits.trusted:
         raise Refused(
             'noise = "server" is not allowed at this site: the coordinator would see updates without noise. '
@@ -218,8 +218,8 @@ def require_limits(experiment: Experiment, limits: SiteLimits) -> None:
         )
     if privacy.noise == "secure" and privacy.colluders < limits.colluders:
         raise Refused(
-            f"colluders = {privacy.colluders} is below {limits.colluders}, which sums in secret must stand "
-            "at this site"
+            f"colluders = {privacy.colluders} is below {limits.colluders}, the number that secure "
+            "aggregation must tolerate at this site"
         )
 
 
@@ -245,7 +245,7 @@ def require_affordable(experiment: Experiment, price: tuple[Release, ...], limit
     if not cost <= limits.epsilon:
         raise OverLimit(
             f"the experiment costs epsilon {cost:.4g} at delta {privacy.delta:g}, and {limits.epsilon:g} is "
-            "allowed for one experiment at this site; nothing was charged"
+            "the limit of this site for one experiment; nothing was charged"
         )
 
 

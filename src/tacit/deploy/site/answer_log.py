@@ -82,8 +82,8 @@ class AnswerLog:
         """Refuse what was answered before, whatever is asked."""
         if (experiment, about) in self._known:
             raise Refused(
-                f"{about} of this experiment was answered before, to another question: a second answer would "
-                "cost what was not paid for"
+                f"{about} of this experiment was answered before, for another request: the budget does not "
+                "cover a second answer"
             )
 
     def _last_answer(self, experiment: str) -> LastAnswer | None:

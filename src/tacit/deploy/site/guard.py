@@ -83,8 +83,8 @@ class Guard:
         self._coordinator = Roster({COORDINATOR: bytes.fromhex(self.file.coordinator)})
         if not (self.folder / "state").is_dir():
             raise LedgerTampered(
-                f"{self.folder / 'state'} is gone: it is the memory of what was spent. Put it back, or "
-                "begin anew with new keys in a new folder"
+                f"{self.folder / 'state'} is missing: it records what was spent. Restore it, or start again "
+                "with new keys in a new folder"
             )
         (self.folder / EXPERIMENTS).mkdir(mode=0o700, exist_ok=True)
         self._lock = lock(self.folder)
@@ -115,8 +115,8 @@ class Guard:
         for book in (LEDGER, ANSWERS):
             if begun and not (self.folder / book).is_file():
                 raise LedgerTampered(
-                    f"{self.folder / book} is gone, and the site has taken part in experiments: without it "
-                    "nobody knows what was let out. Put it back, or begin anew with new keys in a new folder"
+                    f"{self.folder / book} is missing, and the site has taken part in experiments: it "
+                    "records what was released. Restore it, or start again with new keys in a new folder"
                 )
 
     @suppress_warnings()
@@ -125,7 +125,7 @@ class Guard:
         try:
             letter = open_message(content, self._coordinator, reader=self.file.name)
             if letter.about not in self._doing:
-                raise Refused(f"{letter.about!r} is no question that is answered here")
+                raise Refused(f"{letter.about!r} is not a request that this site answers")
             told, numbers = self._doing[letter.about](letter)
             return self._letter(letter.about, told, numbers, digest(content))
         except Exception as error:
@@ -149,9 +149,9 @@ class Guard:
         )
         if isinstance(error, Unusable):
             self._set_aside(str(error))
-            return {"why": "its records cannot be used as they are: its own log says why"}
+            return {"why": "its records cannot be used: the log of the site gives the reason"}
         if not isinstance(error, TELLING):
-            return {"why": "something went wrong at the site: its own log says what"}
+            return {"why": "an error occurred at the site: its own log has the details"}
         return {"why": str(error), "budget": isinstance(error, BudgetExhausted | OverLimit)}
 
     def _describe_error(self, error: Exception) -> str:
@@ -167,8 +167,8 @@ class Guard:
     def _require_usable(self) -> None:
         if (self.folder / UNUSABLE).exists():
             raise Refused(
-                "its records could not be used before: its administrator has to look at that first (tacit "
-                "site check, then tacit site accept)"
+                "its records could not be used before: its administrator must solve that first (tacit site "
+                "check, then tacit site accept)"
             )
 
     def _hello(self, letter: SignedMessage) -> Answer:
@@ -238,14 +238,14 @@ class Guard:
 
         with Ledger(self.folder / LEDGER) as ledger:
             if pay(found, ledger, self.file.limits):
-                self.told("an experiment was agreed to and not on the ledger: it has been charged now")
+                self.told("an accepted experiment was not on the ledger: it has been charged now")
 
     def _work(self, letter: SignedMessage) -> Answer:
         """Return the site's answer to a round or query, computed at most once."""
         working = self._find_worker(letter)
         asked = working.parse(letter)
         if asked.mechanism.groups(working.agreement.setting.names) is not None:
-            raise Refused("updates of this experiment are added up in secret: none leaves by itself")
+            raise Refused("this experiment uses secure aggregation: no single update leaves the site")
         mark, about = working.agreement.mark, asked.about
         before = (
             self._memory.previous_answer(mark, about, letter.request_digest)

@@ -42,7 +42,7 @@ LONGEST_DOOR = 107
 # A certificate that ends sooner is worth a word.
 SOON = timedelta(days=30)
 NODE_KEY, AUTHORITY = Path("node") / "node.key", Path("node") / "ca.crt"
-OWNERS = "run install.sh, which gives each user what is theirs"
+OWNERS = "run install.sh, which sets the owner of each file"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def check(folder: str | Path, experiment_file: str | Path | None = None) -> list
     except TacitError as error:
         there = (place / SITE_FILE).exists()
         mend = f"correct {SITE_FILE}" if there else f"name the folder of a site, with its {SITE_FILE} in it"
-        return [CheckResult(False, str(error), f"{mend}; nothing else was looked at")]
+        return [CheckResult(False, str(error), f"{mend}; nothing else was checked")]
     found = [
         CheckResult(
             True, f"{SITE_FILE} can be read: this is {file.name}, one of {len(file.colleagues)} sites"
@@ -109,13 +109,11 @@ def _keys(place: Path, file: SiteFile) -> Iterator[CheckResult]:
         )
     else:
         says = "is the key" if known else "is not the key"
-        mend = f"correct [colleagues] {file.name} in {SITE_FILE}: others would not believe this site"
-        yield CheckResult(
-            known, f"{IDENTITY} {says} by which the others know this site", "" if known else mend
-        )
+        mend = f"correct [colleagues] {file.name} in {SITE_FILE}: other sites would reject its messages"
+        yield CheckResult(known, f"{IDENTITY} {says} that the other sites know", "" if known else mend)
         yield _private(place / IDENTITY, IDENTITY)
     if not (place / ENTROPY).exists():
-        yield CheckResult(True, f"{ENTROPY} is not there yet: it is made here when the guard first starts")
+        yield CheckResult(True, f"{ENTROPY} does not exist yet: the guard makes it at its first start")
     elif (place / ENTROPY).stat().st_size != KEY_BYTES:
         told = f"{ENTROPY} is not a key: it has not {KEY_BYTES} bytes"
         yield CheckResult(False, told, "find out who changed it; noise cannot be drawn without it")
@@ -177,16 +175,15 @@ def _limits(place: Path, file: SiteFile) -> Iterator[CheckResult]:
     """Describe the site's limits."""
     limits = file.limits
     if limits.open:
-        told = "the limits let in experiments without any promise, and rehearsals: what leaves may be bare"
-        yield CheckResult(
-            True, f"{told}. That is right for records that are public or made up, and for no others"
-        )
+        told = "the limits allow experiments without a promise, and rehearsals: data may leave unprotected"
+        yield CheckResult(True, f"{told}. Use such limits for public or simulated records only")
     else:
         seen = "may" if limits.trusted else "may not"
         yield CheckResult(
             True,
-            f"one experiment may cost epsilon {limits.epsilon:g} at most, all together {limits.lifetime:g}, "
-            f"at delta {limits.delta:g}; the coordinator {seen} see updates before noise is added",
+            f"the limit of one experiment is epsilon {limits.epsilon:g}, of all experiments "
+            f"{limits.lifetime:g}, at delta {limits.delta:g}; the coordinator {seen} see updates before "
+            "noise is added",
         )
 
 
@@ -203,7 +200,8 @@ def _ledger(place: Path, file: SiteFile) -> Iterator[CheckResult]:
         found = verify(path, limits.delta)
     except TacitError as error:
         mend = (
-            "run this as root, or as the user of the guard; if that is no help, it is damaged: stop the guard"
+            "run this as root, or as the user of the guard; if it still cannot be read, it is damaged: stop "
+            "the guard"
         )
         yield CheckResult(False, str(error), mend)
         return
@@ -211,14 +209,14 @@ def _ledger(place: Path, file: SiteFile) -> Iterator[CheckResult]:
         yield CheckResult(
             False,
             f"{LEDGER} was changed or damaged: {'; '.join(found.problems)}",
-            "stop the guard, and find out what happened; what was spent cannot be told from it",
+            "stop the guard, and find out what happened; the ledger does not show what was spent",
         )
         return
     spent = max(found.epsilon, spent_by_records(path, limits.delta))
     left = max(0.0, limits.lifetime - spent)
     events = "1 release is" if found.events == 1 else f"{found.events:,} releases are"
     told = f"{events} on the ledger, epsilon {spent:.4g} at delta {limits.delta:g}"
-    mend = "" if left > 0 else "no experiment with a promise is let in any more, as the limit says"
+    mend = "" if left > 0 else "the limit allows no further experiment with a promise"
     rest = f"{left:.4g} is left, and " if math.isfinite(limits.lifetime) else ""
     yield CheckResult(left > 0, f"{told}; {rest}{_most(limits.lifetime)}", mend)
 
@@ -227,31 +225,33 @@ def _unusable(place: Path, file: SiteFile) -> Iterator[CheckResult]:
     """Report that the guard waits for an administrator to look at the records."""
     if (place / UNUSABLE).exists():
         why = files.read_text(place / UNUSABLE).strip()
-        mend = "once that is mended: tacit site accept . EXPERIMENT.toml"
-        yield CheckResult(False, f"no experiment is answered, for the records could not be used: {why}", mend)
+        mend = "once that is solved: tacit site accept . EXPERIMENT.toml"
+        yield CheckResult(
+            False, f"the site answers no experiment, because its records could not be used: {why}", mend
+        )
 
 
 def _most(lifetime: float) -> str:
     if math.isinf(lifetime):
-        return "what may be spent in all has no limit"
-    return f"at most epsilon {lifetime:g} may be spent in all"
+        return "there is no limit for all experiments"
+    return f"the limit of all experiments is epsilon {lifetime:g}"
 
 
 def _data(place: Path, file: SiteFile) -> Iterator[CheckResult]:
     """Check that the records exist and match the agreement, as far as possible without an experiment."""
     if not file.data:
         yield CheckResult(
-            False, f"{SITE_FILE} does not say where the records are", "fill in its table [data]"
+            False, f"{SITE_FILE} does not give the place of the records", "fill in its table [data]"
         )
         return
     if not file.agreed:
-        told = f"{SITE_FILE} does not say what is agreed about the records"
+        told = f"{SITE_FILE} has no agreement about the records"
         yield CheckResult(False, told, "accept an experiment: tacit site accept . EXPERIMENT.toml")
         return
     try:
         agreed = rules(file.agreed, place)
     except TacitError as error:
-        told = f"what is agreed about the records cannot be: {error}"
+        told = f"the agreement about the records is not possible: {error}"
         yield CheckResult(False, told, "accept an experiment: tacit site accept . EXPERIMENT.toml")
         return
     opened = partial(agreed.at_site, file.name, file.data, place)
@@ -266,7 +266,7 @@ def _check_access(place: Path, path: Path) -> Iterator[CheckResult]:
     inside = (place / "data").resolve() in path.resolve().parents
     if not inside and found.st_mode & stat.S_IROTH:
         mend = "chmod o= on it, even if the folder that it is in is closed"
-        yield CheckResult(False, f"everybody on this machine may read {path}", mend)
+        yield CheckResult(False, f"every user of this machine may read {path}", mend)
     readable = (
         (found.st_uid == guard.st_uid and found.st_mode & stat.S_IRUSR)
         or (found.st_gid == guard.st_gid and found.st_mode & stat.S_IRGRP)
@@ -281,9 +281,9 @@ def _check_access(place: Path, path: Path) -> Iterator[CheckResult]:
 def _check_size(size: int, file: SiteFile) -> CheckResult:
     fewest = file.limits.fewest
     if size < fewest:
-        mend = "the site does not take part with fewer; [limits] fewest says so"
-        return CheckResult(False, f"the site holds {size:,} records, and its limits ask for {fewest:,}", mend)
-    return CheckResult(True, f"the records can be read: {size:,}, and {fewest:,} are asked for")
+        mend = "the site does not take part with fewer ([limits] fewest)"
+        return CheckResult(False, f"the site holds {size:,} records, and its limits require {fewest:,}", mend)
+    return CheckResult(True, f"the records can be read: {size:,}, and {fewest:,} are required")
 
 
 def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[CheckResult]:
@@ -299,7 +299,7 @@ def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[CheckResult
         yield CheckResult(False, f"{path} cannot be read: {why}", "name the file of an experiment")
         return
     except TacitError as error:
-        mend = "decide about it, and tell the coordinator"
+        mend = "decide, and tell the coordinator"
         yield CheckResult(False, f"the experiment would be refused: {error}", mend)
         return
     yield CheckResult(
@@ -326,8 +326,8 @@ def _describe_experiment(
     if not isinstance(privacy, Open):
         adds = {
             "site": "noise is added here, before anything leaves",
-            "secure": "every site adds its share of the noise, and of the sum nobody sees a part",
-            "server": "the coordinator adds the noise, after it has seen what this site sends",
+            "secure": "every site adds its share of the noise, and the server sees only the sum",
+            "server": "the coordinator adds the noise after it has seen the update of this site",
         }
         yield CheckResult(True, adds[privacy.noise])
     for sentence in state(privacy, price, but=setting.task.exempt).sentences():
@@ -341,7 +341,7 @@ def _check_limits(
     from tacit.deploy.site.agreement import require_affordable, require_limits
     from tacit.errors import Refused
 
-    ask = "ask the coordinator for another experiment, or decide otherwise in [limits]"
+    ask = "ask the coordinator for another experiment, or change [limits]"
     names = experiment.sites.names or ()
     if file.name not in names:
         yield CheckResult(
@@ -352,16 +352,16 @@ def _check_limits(
     try:
         require_limits(experiment, file.limits)
         require_affordable(experiment, price, file.limits)
-        yield CheckResult(True, "the limits of this site let it in")
+        yield CheckResult(True, "the limits of this site allow it")
     except Refused as error:
-        yield CheckResult(False, f"the limits of this site do not let it in: {error}", ask)
+        yield CheckResult(False, f"the limits of this site do not allow it: {error}", ask)
     try:
         _try_charge(place, file, price)
-        yield CheckResult(True, "the budget of this site's life bears it")
+        yield CheckResult(True, "the lifetime budget of this site covers it")
     except BudgetExhausted as error:
-        yield CheckResult(False, f"the budget of this site's life does not bear it: {error}", ask)
+        yield CheckResult(False, f"the lifetime budget of this site does not cover it: {error}", ask)
     except TacitError as error:
-        yield CheckResult(False, str(error), "see what was said about the ledger")
+        yield CheckResult(False, str(error), "see the finding about the ledger")
 
 
 def _try_charge(place: Path, file: SiteFile, price: "tuple[Release, ...]") -> None:

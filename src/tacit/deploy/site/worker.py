@@ -161,7 +161,7 @@ class SiteWorker:
             self._joined = {told.session: self._join(asked, told.session, seat)}
         joined = self._joined.get(told.session)
         if joined is None:
-            raise Refused("this site is in no such session: it was started again in between, or never joined")
+            raise Refused("this site is in no such session: it was restarted, or never joined")
         return {"said": joined.answer(told.stage, told.said)}
 
     def _join(self, asked: ParsedRequest, session: str, seat: ClientIdentity) -> SecureClient:
@@ -178,7 +178,7 @@ class SiteWorker:
 
             return SecureClient(products, seat, rows, occasion=asked.about)
         if not isinstance(guard, SecureSum):
-            raise Refused("nothing is added up in secret in this experiment")
+            raise Refused("this experiment does not use secure aggregation")
         width = width_of(asked.task, asked.state)
         sums = sums_of(guard, names, run=run, number=guard.number, width=width)
         own = next((each for each in sums if self.name in each.names), None)
@@ -199,7 +199,9 @@ class SiteWorker:
         allowed = set[str]() if opening is None else set(opening.placeholder)
         strange = sorted(set(told.found) - allowed)
         if strange:
-            raise Refused(f"{', '.join(strange)} cannot be found out by a question of this experiment")
+            raise Refused(
+                f"{', '.join(strange)} is not an answer that a request of this experiment may change"
+            )
         return setting.with_answers(told.found)
 
     def _round(self, told: WorkRequest) -> int:
@@ -221,7 +223,7 @@ class SiteWorker:
         """The work by its name, and what guards it."""
         if told.asking == "count":
             if not setting.mechanism.count_releases([self.name]):
-                raise Refused("how many records there are is not asked in this experiment")
+                raise Refused("this experiment does not ask for the number of records")
             return RecordCountQuery(), setting.mechanism, "the number of records"
         if told.asking in ("opening", "closing"):
             task = setting.task
@@ -234,7 +236,7 @@ class SiteWorker:
         if told.asking == "choosing":
             clusters = setting.clusters
             if clusters is None or clusters.by != "loss":
-                raise Refused("nobody chooses among models in this experiment")
+                raise Refused("no site chooses among models in this experiment")
             return ClusterChoice(task, clusters.models), setting.mechanism.at_round(number), f"round {number}"
         return task, setting.mechanism.at_round(number), f"round {number}"
 
@@ -243,9 +245,11 @@ class SiteWorker:
         privacy, typical = self.agreement.experiment.privacy, told.typical
         by_record = isinstance(privacy, Privacy) and privacy.unit == "record"
         if typical is None and told.asking == "round" and by_record and self.agreement.own.layout == "rows":
-            raise Refused("how many records a site has on average has to be said: its own is a secret")
+            raise Refused(
+                "the mean number of records of a site is missing: the number of this site is a secret"
+            )
         if typical is not None and not is_between(typical, 0, 1e15):
-            raise Unreadable("schema", "how many records a site has on average is no number above 0")
+            raise Unreadable("schema", "the mean number of records of a site must be above 0")
 
     def _key(self, told: WorkRequest) -> Key:
         privacy = self.agreement.experiment.privacy

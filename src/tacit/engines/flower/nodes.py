@@ -89,8 +89,8 @@ class Flower:
     ) -> "Updates":
         """Nothing: the sites of a Flower run are asked by its coordinator alone."""
         raise Refused(
-            "sites that are elsewhere cannot be asked from here: a Flower run is started from the "
-            "coordinator's folder (tacit run FOLDER); tacit deploy makes one from this file"
+            "remote sites cannot be reached from here: start a Flower run from the coordinator's folder "
+            "(tacit run FOLDER), which tacit deploy makes from this file"
         )
 
 
@@ -320,12 +320,12 @@ class Nodes:
 
     def _acquaint(self, exchange: _Exchange, node: int, content: "bytes | NoReply") -> None:
         if not isinstance(content, bytes):
-            log.warning("node %s did not say who it is: %s", node, content.detail)
+            log.warning("node %s did not identify itself: %s", node, content.detail)
             exchange.troubles[""] = content
             return
         name = self._recognise(content)
         if name is None:
-            log.warning("node %s is none of our sites, and is not asked anything", node)
+            log.warning("node %s is none of the sites, and is ignored", node)
             return
         if name in self._sites.values():
             log.warning("%s is now reached through node %s", name, node)
@@ -341,8 +341,8 @@ class Nodes:
         if name in exchange.troubles:
             return exchange.troubles[name]
         stranger = exchange.troubles.get("")
-        why = "" if stranger is None else f" (one did not say who it is: {stranger.detail})"
-        return NoReply("failed", f"no node that leads to it is connected{why}")
+        why = "" if stranger is None else f" (one did not identify itself: {stranger.detail})"
+        return NoReply("failed", f"no node of this site is connected{why}")
 
     def _online(self, until: float) -> tuple[int, ...]:
         """The nodes that are connected; none while Flower itself cannot be reached."""
@@ -367,7 +367,7 @@ class Nodes:
 
 def _unreachable(error: BaseException) -> SitesUnreachable:
     ended = SitesUnreachable(
-        f"Flower has ended the run ({type(error).__name__}): somebody stopped it, or it died"
+        f"Flower has ended the run ({type(error).__name__}): it was stopped, or it failed"
     )
     ended.__cause__ = error
     return ended

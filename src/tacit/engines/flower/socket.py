@@ -126,17 +126,17 @@ def _handle(visitor: socket.socket, answer: Callable[[bytes], bytes]) -> None:
         # A client that only checked if the socket accepts connections.
         return
     except (OSError, _Truncated) as error:
-        log.warning("somebody knocked and asked nothing that can be read (%s)", error)
+        log.warning("a client sent a request that cannot be read (%s)", error)
         return
     try:
         answered = answer(asked)
     except Exception:
-        log.exception("a question could not be answered")
+        log.exception("a request could not be answered")
         return
     try:
         _send(visitor, answered, time.monotonic() + VISIT, pause=PATIENCE)
     except OSError as error:
-        log.warning("whoever asked did not wait for the answer (%s)", error)
+        log.warning("the client did not wait for the answer (%s)", error)
 
 
 @contextmanager
@@ -145,7 +145,7 @@ def _lock(path: str) -> Generator[None]:
     try:
         held = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise InvalidValue(f"no door can be made at {path} ({error})") from error
+        raise InvalidValue(f"no socket can be made at {path} ({error})") from error
     try:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -160,7 +160,7 @@ def _clear(path: str) -> None:
     """Take away the socket of a guard that is no more."""
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise Refused(f"{path} is not a socket: move it away, or have the guard answer elsewhere")
+            raise Refused(f"{path} is not a socket: move it away, or give the guard another path")
         os.unlink(path)
 
 

@@ -47,7 +47,7 @@ def sessions(groups: SiteGroups, width: int, colluders: int, number: int, run: s
     names = [name for group in groups for name in group]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise Refused(f"{twice} are in two groups: two sums that hold a site tell more of it than one")
+        raise Refused(f"{twice} are in two groups: two sums with the same site reveal more about it than one")
     return [
         Session(run=f"{run}, group {place}", round=number, names=group, width=width, colluders=colluders)
         for place, group in enumerate(groups, start=1)
@@ -99,7 +99,7 @@ def require_carriable(products: ProductSession) -> None:
         if total > CARRIED:
             raise Refused(
                 f"products of {products.records:,} rows and {products.order - 1:,} columns of "
-                f"{len(products.names)} parties come to {total:,} bytes of envelopes, and a server carries "
+                f"{len(products.names)} parties come to {total:,} bytes of envelopes, and a server accepts "
                 f"{CARRIED:,}: fewer records or fewer columns are needed"
             )
 
@@ -146,13 +146,16 @@ def require_same(told: bytes, which: Session | ProductSession) -> None:
     for field in ("format", "what", *sorted({*own, *given})):
         if field not in given:
             raise SecureAggregationFailed(
-                f"the server does not say {field}: here it is {shorten(own[field])}"
+                f"the terms of the server lack {field}: here it is {shorten(own[field])}"
             )
         if field not in own:
-            raise SecureAggregationFailed(f"the server says {shorten(field)}, which is no term here")
+            raise SecureAggregationFailed(
+                f"the terms of the server have {shorten(field)}, which is not known here"
+            )
         if given[field] != own[field]:
             raise SecureAggregationFailed(
-                f"the server says {field} = {shorten(given[field])}, and here it is {shorten(own[field])}"
+                f"the terms of the server have {field} = {shorten(given[field])}, and here it is "
+                f"{shorten(own[field])}"
             )
 
 

@@ -175,7 +175,7 @@ def _parcels(
             parcel = parts.unpack(answer, products, stage, parts.room_up(products, stage, name))
             sizes = {receiver: sealed.nbytes for receiver, sealed in parcel.sealed.items()}
             if sizes != parts.parcel_sizes(products, stage, name):
-                raise SecureAggregationFailed("its parcel does not hold what everybody else needs")
+                raise SecureAggregationFailed("its parcel lacks messages for other parties")
             found[name] = parcel
         except SecureAggregationFailed as error:
             server.faults.append(Fault(site=name, reason="schema", detail=str(error)))
@@ -183,7 +183,7 @@ def _parcels(
         if len(found) < len(products.names):
             raise SecureAggregationFailed(
                 f"{len(found)} of {len(products.names)} parties are left after the stage {stage!r}, and "
-                f"everybody has to stay. Nothing was unmasked"
+                "every party must stay. Nothing was unmasked"
             )
     return found
 
@@ -319,8 +319,8 @@ class SecureClient:
 
     def _out_of_turn(self, stage: str, due: str | None) -> str:
         if self.left:
-            return "it has left the session after what it was sent before"
-        then = "has answered all there is to ask" if due is None else f"is to {due} next"
+            return "it aborted this session: the previous message of the server was invalid"
+        then = "has answered every stage" if due is None else f"is to {due} next"
         return f"it was asked to {shorten(stage)} and {then}"
 
 
@@ -398,8 +398,8 @@ def _require_keys(names: Sequence[str], seat: ClientIdentity) -> None:
     strangers = sorted(set(names) - set(seat.roster))
     if strangers:
         raise Refused(
-            f"{shorten(strangers)} take part, and {seat.name} does not know their keys: they have to come "
-            "from them, by another way than through the server"
+            f"{shorten(strangers)} take part, and {seat.name} does not know their keys: obtain them from "
+            "these sites directly, not through the server"
         )
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from tacit.errors import InvalidFile
-from tacit.experiments.batch import CELLS, Batch, BatchResult
+from tacit.experiments.batch import CELLS, BatchResult, CellBatch
 from tacit.experiments.experiment import KINDS
 from tacit.runs.directory import Directory
 from tacit.runtime.tables import Table, build, read_as
 
-Study = Batch[Any, BatchResult[Any]]
+Study = CellBatch[Any, BatchResult[Any]]
 
 
 def read(path: str | Path, changes: Sequence[str] = ()) -> Study:
@@ -44,7 +44,7 @@ def load(path: str | Path) -> BatchResult[Any] | None:
     if not (Path(path) / CELLS).is_file() or not has_study_table(path):
         return None
     directory, study = Directory(path), read(path)
-    return study.result(study.known(directory), directory.path)
+    return study.result(study.read_rows(directory), directory.path)
 
 
 def construct_study(document: Table, folder: Path) -> Study:

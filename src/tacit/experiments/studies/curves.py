@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, cast
 from tacit.errors import InvalidFile, InvalidValue, require, require_count, require_positive, require_word
 from tacit.experiments.batch import (
     Announce,
-    Batch,
     BatchResult,
     Cell,
+    CellBatch,
     Row,
     count_words,
     finite,
@@ -131,7 +131,7 @@ class CurveCell(Cell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurveStudy(Batch[CurveCell, "CurveStudyResult"]):
+class CurveStudy(CellBatch[CurveCell, "CurveStudyResult"]):
     """Study of curves: an experiment file with a table [study].
 
     Args:
@@ -294,7 +294,7 @@ def subjects(data: SimulatedCurves, seed: int) -> "CurveSet":
 def _refuse_twice(document: Table, factors: CurveFactors) -> None:
     """Refuse what is said in [study] and in a table of its own as well."""
     if "attack" in document:
-        raise InvalidFile("it has a table [attack]: what is studied has no liars, leave it out")
+        raise InvalidFile("it has a table [attack]: a study has no dishonest sites, remove it")
     twice = (
         ("sites", "count", "parties", factors.parties),
         ("sites", "parties", "parties", factors.parties),
@@ -306,7 +306,7 @@ def _refuse_twice(document: Table, factors: CurveFactors) -> None:
         said = document.get(name)
         if varied is not None and isinstance(said, dict) and key in said:
             raise InvalidFile(
-                f"[{name}] {key} is said twice: leave it out, [study] {factor} says it for every run"
+                f"[{name}] {key} is given twice: remove it, [study] {factor} gives it for every run"
             )
 
 
@@ -315,7 +315,7 @@ def _with_promise(document: Table, factors: CurveFactors) -> Table:
     numbers = [epsilon for epsilon in factors.epsilons or () if not isinstance(epsilon, str)]
     privacy = document.get("privacy")
     if isinstance(privacy, dict) and "noise_multiplier" in privacy:
-        raise InvalidFile("[privacy] noise_multiplier does not go with [study]: say what a run may cost")
+        raise InvalidFile("[privacy] noise_multiplier does not go with [study]: give epsilon instead")
     if not numbers:
         return document
     if privacy is None:
@@ -345,7 +345,7 @@ def _epsilons(experiment: Experiment, factors: CurveFactors) -> tuple[float, ...
     privacy = experiment.privacy
     if factors.epsilons is not None:
         if isinstance(privacy, Open) and any(epsilon != OPEN for epsilon in factors.epsilons):
-            raise InvalidValue('[privacy] kind = "open" promises nothing: leave it out, or the epsilons')
+            raise InvalidValue('[privacy] kind = "open" makes no promise: remove it, or the epsilons')
         return tuple(math.inf if isinstance(epsilon, str) else epsilon for epsilon in factors.epsilons)
     return (math.inf,) if isinstance(privacy, Open) else (cast(float, privacy.epsilon),)
 
@@ -457,15 +457,15 @@ class CurveStudyResult(BatchResult[CurveCell]):
         if isinstance(promise, Open):
             return []
         common = f"delta {promise.delta:g} for any one {promise.unit}{', REHEARSAL' * promise.rehearsal}"
-        return [("promise", f"epsilon for all parties together, however many; {common}")]
+        return [("promise", f"epsilon for all parties in total, for any number; {common}")]
 
     def _notes(self) -> list[str]:
         found = list[str]()
         if len(self.frame) and self.frame["floor"].notna().any():
             floor = float(self.frame["floor"].mean())
             found.append(
-                "Means over replicates and folds, ± one standard error. "
-                f"Of the response, {floor:.3f} (RIL2) cannot be predicted by anybody."
+                f"Means over replicates and folds, ± one standard error. A share of {floor:.3f} (RIL2) of "
+                "the response cannot be predicted."
             )
         return found + self.failed_in_words()
 

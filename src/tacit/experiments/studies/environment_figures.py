@@ -202,7 +202,7 @@ def _of_weights(studied: WorldStudyResult) -> dict[str, Drawing]:
             found[f"weights-{method}-{_slug(label)}"] = _calling(
                 weight_map, history.weights[kept], worlds, history.weight_steps[kept], sites,
                 method=method, key=Key(studied.batch.seeds[0]) / "map",
-                provenance=f"{label}: weights as they were at the sites, seed {studied.batch.seeds[0]}",
+                provenance=f"{label}: weights of the sites without noise, seed {studied.batch.seeds[0]}",
             )  # fmt: skip
     return found
 

@@ -208,7 +208,7 @@ def _head(studied: WorldStudyResult) -> list[tuple[str, str]]:
     common = studied.batch.experiment
     source, sites = world_source(common), common.sites
     physics = source.world
-    judged = "" if physics == "gymnasium" else f" (trained in {physics}, judged in Gymnasium)"
+    judged = "" if physics == "gymnasium" else f" (trained in {physics}, evaluated in Gymnasium)"
     each = ""
     if isinstance(sites, Variants) and sites.worlds:
         each = f": {sites.each} each of {', '.join(sites.worlds)}"
@@ -283,7 +283,8 @@ def _conclusions(studied: WorldStudyResult, table: "pd.DataFrame") -> list[str]:
     found = [
         f"Means over {seeds} seeds, with the 95 % interval of the mean (Student's t)."
         if seeds > 1
-        else "One seed: intervals are by bootstrap over its episodes, and say nothing of other seeds."
+        else "One seed: intervals are by bootstrap over its episodes, and do not cover the variation over "
+        "seeds."
     ]
     labels = table["label"].tolist()
     if ALONE in labels and studied.worlds:
@@ -292,9 +293,7 @@ def _conclusions(studied: WorldStudyResult, table: "pd.DataFrame") -> list[str]:
     if futile:
         floor = _number(table.set_index("label").loc[UNTRAINED, "return"])
         have = "has" if len(futile) == 1 else "have"
-        found.append(
-            f"{join_words(futile)} {have} learnt nothing: not above a policy nobody has trained ({floor})."
-        )
+        found.append(f"{join_words(futile)} {have} learned nothing: not above an untrained policy ({floor}).")
     found += _fewer(table)
     return found
 
@@ -318,7 +317,9 @@ def _fewer(table: "pd.DataFrame") -> list[str]:
     sites = table.set_index("label")["sites"].drop(index=UNTRAINED, errors="ignore")
     if ALONE not in sites.index or sites[ALONE] >= sites.max():
         return []
-    return [f"Alone, {sites[ALONE]:.0f} of {sites.max():.0f} sites train: those that agents are judged in."]
+    return [
+        f"Alone, {sites[ALONE]:.0f} of {sites.max():.0f} sites train: those in which agents are evaluated."
+    ]
 
 
 def _between(row: dict[Any, Any], name: str) -> str:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from tacit.aggregation.defence.kmeans import agreement
 from tacit.errors import InvalidFile, Refused, TacitError, require_count, require_positive, require_word
 from tacit.experiments.batch import (
-    Batch,
     Cell,
+    CellBatch,
     Row,
     finite,
     finite_scores,
@@ -127,7 +127,7 @@ class WorldCell(Cell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorldStudy(Batch[WorldCell, "WorldStudyResult"]):
+class WorldStudy(CellBatch[WorldCell, "WorldStudyResult"]):
     """Study in environments: an experiment file with a table [study].
 
     Args:
@@ -205,8 +205,8 @@ class WorldStudy(Batch[WorldCell, "WorldStudyResult"]):
         real = [promise for promise in promises if not isinstance(promise, Open) and not promise.rehearsal]
         if real and not self.experiment.data.public:
             raise Refused(
-                "[study] does not go with a promise about worlds that are somebody's: every run would be "
-                "charged on a ledger of its own. Give [privacy] rehearsal = true, or run one experiment"
+                "[study] does not go with a promise about private environments: every run would charge its "
+                "own ledger. Give [privacy] rehearsal = true, or run one experiment"
             )
 
     def run_cell(self, cell: WorldCell, place: Path | None) -> Row:
@@ -338,14 +338,14 @@ def _refuse(document: Table, factors: WorldFactors) -> None:
     """Refuse what is said in [study] and in a table of its own as well, and liars in all regimes."""
     if "attack" in document:
         raise InvalidFile(
-            "it has a table [attack], which would lie in every regime: put it into one of its own, such as "
-            "[study.lied-to] attack = { ... }"
+            "it has a table [attack], which would attack every regime: put it into a regime of its own, such "
+            "as [study.lied-to] attack = { ... }"
         )
     privacy = document.get("privacy")
     for key in ("epsilon", "noise_multiplier"):
         if factors.epsilons is not None and isinstance(privacy, dict) and key in privacy:
             raise InvalidFile(
-                f"[privacy] {key} is said twice: leave it out, [study] epsilons says it for every run"
+                f"[privacy] {key} is given twice: remove it, [study] epsilons gives it for every run"
             )
 
 

@@ -123,7 +123,7 @@ class Regimes:
         if not isinstance(promise, Privacy):
             raise InvalidFile(
                 f'[study] regimes has "{PRIVATE}", and [privacy] is '
-                f"{'missing' if promise is None else 'open'}: say what is promised, or leave it out"
+                f"{'missing' if promise is None else 'open'}: give a promise, or remove the regime"
             )
         if self.epsilons is None:
             return [Regime(PRIVATE, replace(common, privacy=promise), PRIVATE)]
@@ -143,7 +143,10 @@ class Regimes:
         if isinstance(sites, Variants):
             judged = min(sites.scenes, sites.each)
             most = judged if self.alone_copies is None else self.alone_copies
-            allowed = f"at least {judged}: agents are judged in the worlds of so many copies, [sites] scenes"
+            allowed = (
+                f"at least {judged}: agents are evaluated in the environments of so many copies, "
+                "[sites] scenes"
+            )
             require(most >= judged, "[study] alone_copies", most, allowed)
             sites = replace(sites, copies=most) if most < sites.each else sites
         return replace(
@@ -165,8 +168,8 @@ class Regimes:
         variants = len(common.sites.variants) if isinstance(common.sites, Variants) else 0
         if variants < 2:
             raise InvalidFile(
-                f'[study] regimes has "{CLUSTERED}", and nothing says how many models there are: give a '
-                "table [clusters], or several kinds of worlds in [sites]"
+                f'[study] regimes has "{CLUSTERED}", and the number of models is missing: give a table '
+                "[clusters], or several kinds of environments in [sites]"
             )
         return Clusters(count=variants, by="direction", warm=common.rounds // WARM)
 

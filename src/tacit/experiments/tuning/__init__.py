@@ -396,13 +396,13 @@ def prepare_tuning(grid: TuningGrid) -> PreparedTuning:
     common.check()
     if any(c.experiment.task.layout == "environments" for c in grid.candidates):
         raise Refused(
-            "[tune] does not go with ppo: it chooses by records, and worlds have none. Compare settings as "
-            "regimes of a [study]"
+            "[tune] does not go with ppo: it chooses by records, and environments have none. Compare "
+            "settings as regimes of a [study]"
         )
     if any(c.experiment.task.layout != "rows" for c in grid.candidates):
         raise Refused(
-            "[tune] is for rounds of updates: a fit of curves chooses prices of roughness by itself, at "
-            "no cost. Give it several, as in smooth_s = [0.0, 0.01, 1.0]"
+            "[tune] is for rounds of updates: a fit of curves chooses its roughness penalty by itself, at no "
+            "cost. Give it several values, such as smooth_s = [0.0, 0.01, 1.0]"
         )
     whole = common.open_federation()
     provenance = Provenance(privacy, public=whole.public)
@@ -436,7 +436,7 @@ def _split_held_out(
     scored, decides = hold_out(whole.held_out, 0.5, key)
     if min(len(scored), len(decides)) < FEWEST_RECORDS:
         few = f"the held-out records ({len(whole.held_out)}) are too few"
-        halves = "one half decides among candidates, the other scores; hold out more"
+        halves = "one half chooses the candidate, the other scores it; hold out more"
         raise InvalidValue(f"{few}: {halves}", rule=f"the held-out records are too few: {halves}")
     federation = whole.revise(held_out=whole.held_out.take(scored))
     choice = ByHeldOut(whole.held_out.take(decides), tasks[0].goal)

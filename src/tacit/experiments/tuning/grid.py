@@ -28,12 +28,12 @@ FIXED = {
     "privacy": "the promise is made once, for all candidates together",
     "data": "candidates are compared on the same records",
     "sites": "candidates are compared on the same records",
-    "seed": "a seed that was chosen is luck",
+    "seed": "a chosen seed is luck",
 }
 # Tables that a candidate cannot have, with the reasons.
 APART = {
-    "clusters": "candidates are compared by one model for all sites; choose first, then tell sites apart",
-    "attack": "a choice among what liars have spoilt is no choice; try attacks with tacit run",
+    "clusters": "candidates are compared by one model for all sites; choose first, then cluster",
+    "attack": "a choice under attack is not reliable; try attacks with tacit run",
 }
 # Every candidate is paid for: with more, none would be left with noise that it can bear.
 MOST = 64
@@ -100,7 +100,9 @@ def _grid(document: Table, folder: Path) -> TuningGrid:
     for key, values in varied.items():
         _require_list(key, values, options)
     count = math.prod(len(values) for values in varied.values())
-    require(2 <= count <= MOST, "[tune] candidates", count, f"from 2 to {MOST}, and few: each is paid for")
+    require(
+        2 <= count <= MOST, "[tune] candidates", count, f"from 2 to {MOST}, and few: the budget covers each"
+    )
     plain = {key: value for key, value in document.items() if key != "tune"}
     candidates = tuple(
         _candidate(number, _settings(varied, values), plain, folder)

@@ -60,8 +60,8 @@ class Tuning:
         whole, part = privacy.epsilon, self.epsilon
         if whole is None and part is None:
             raise InvalidValue(
-                "[tune] epsilon is missing: the promise gives a noise multiplier, so say what the choice may "
-                "cost"
+                "[tune] epsilon is missing: the promise gives a noise multiplier, so give the price of the "
+                "choice"
             )
         if whole is not None and part is not None:
             require(part < whole, "[tune] epsilon", part, f"below that of the promise, {whole:g}")
@@ -79,14 +79,13 @@ class Tuning:
             raise Refused(
                 "[tune] has no held-out records to choose by: hold some out"
                 if self.epsilon is None
-                else "[tune] epsilon buys a choice for runs that protect records; this one promises nothing. "
-                "Leave it out and choose by held-out records"
+                else "[tune] epsilon pays for a choice in runs that protect records; this run makes no "
+                "promise. Remove it, and choose by held-out records"
             )
         if privacy.unit != "record":
             raise Refused(
-                "[tune] cannot choose by private records where whole sites are protected: what one site says "
-                "of the candidates would drown in noise. Choose by public records: [data] test, without "
-                "[tune] epsilon"
+                "[tune] cannot choose by private records where whole sites are protected: noise would hide "
+                "the answer of a single site. Choose by public records: [data] test, without [tune] epsilon"
             )
         _ = self.price(privacy)
         return True

@@ -155,7 +155,7 @@ class Evaluator:
     def _by_splits(self, kept: Some, penalty: Penalty, fixed: int | None) -> Evaluation:
         if not self.weights.size:
             raise InvalidValue(
-                'stop = "cv" is not allowed: nothing was held back to judge by; say how many steps'
+                'stop = "cv" is not allowed: there are no held-out subjects; give the number of steps'
             )
         patience = self.recipe.patience if fixed is None else None
         splits = self.boost_splits(kept, penalty, fixed or self.recipe.steps, patience)

@@ -357,7 +357,7 @@ def _span(times: Array, name: str) -> Domain:
         raise InvalidValue(told, rule=f"times of {name} are not allowed: they must be finite")
     reached = float(times.min()), float(times.max())
     said = reached[0] < reached[1]
-    require(said, f"domain of {name}", "not said", "said: one time alone has no beginning and no end")
+    require(said, f"domain of {name}", "not said", "said: a single time has no beginning and no end")
     return reached
 
 

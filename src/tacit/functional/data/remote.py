@@ -50,7 +50,7 @@ class Agreed:
     def take(self, rows: ArrayLike | slice, place: str | None = None) -> Self:
         """Refuse: the values are at the party that holds them."""
         raise Refused(
-            f"the curves {self.place} are at the party that holds them: nobody else can look at them"
+            f"the curves {self.place} are at the party that holds them: no other party can read them"
         )
 
     def digest(self) -> bytes:
@@ -223,7 +223,7 @@ class RemoteCurves(SourceBase):
             low, high = self.domains[name]
             told = (
                 f'{where} = "{file}" is not as agreed: it must have {FORM}; times lie between {low:g} and '
-                f"{high:g} and ascend, everybody has an observation, and not all have the same curve"
+                f"{high:g} and ascend, every subject has an observation, and not all have the same curve"
             )
             raise InvalidValue(told, rule=told) from None
         return found
@@ -238,9 +238,9 @@ def _same(columns: "Mapping[str, Curves]") -> "Mapping[str, Curves]":
         if apart:
             raise InvalidValue(
                 f"[data.files] {name} and {first} are of different subjects in {apart:,} of {len(names):,} "
-                "rows: they must have the same ones, in the order that all parties have agreed on",
+                "rows: they must have the same ones, in the order that all parties agreed on",
                 rule=f"[data.files] {name} and {first} must have the same subjects, in the order that all "
-                "parties have agreed on",
+                "parties agreed on",
             )
     return columns
 

@@ -83,7 +83,7 @@ By = Literal["parties", "epsilon"]
 Shown = list[tuple[str, Array] | None]
 
 MODELLED = "estimated by a model: see the statement of its run"
-LOOKED = "bare: curves and predictions of these subjects"
+LOOKED = "unprotected: curves and predictions of these subjects"
 SHADES = LinearSegmentedColormap.from_list(
     "blue-white-orange", ["#00345a", PALETTE[0], "#ffffff", PALETTE[1], "#6b2f00"]
 )
@@ -284,8 +284,8 @@ def selection_path(
     require(0 <= used <= len(chosen), "kept", kept, f"from 0 to {len(chosen)}, as there are steps")
     note = footnote(
         provenance,
-        "Hollow: steps that the model has not kept" * (used < len(chosen)),
-        "Orange: predictors that do not matter in truth" * (active is not None),
+        "Hollow: steps that the model does not keep" * (used < len(chosen)),
+        "Orange: predictors without a true effect" * (active is not None),
     )
     figure = picture(0.7 + 1.3 * ROW * len(names), title or _path_title(chosen[:used], active), note)
     axes = figure.add_subplot()

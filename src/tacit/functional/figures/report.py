@@ -24,7 +24,7 @@ MOST, DOMAINS = 6, 3
 POINTS = 41
 # Dots to an inch of few surfaces and of many: a report is to stay small.
 FEW, DOTS, FEWER_DOTS = 2, 50, 36
-HELD_BACK = "Error on what was held back"
+HELD_BACK = "Error on held-out subjects"
 CRITERIA = {"aic": "AIC", "aicc": "AIC, corrected for few subjects", "mv": "AIC by the residuals' covariance"}
 
 
@@ -59,7 +59,7 @@ def _surfaces(model: "Model") -> list[Figure]:
         groups.setdefault(model.frames[name].domain, []).append(name)
     parts = list(groups.items())[:DOMAINS]
     shown = sum(len(names) for _, names in parts)
-    some = f". {shown} of {len(order)} predictors that count, the strongest" * (shown < len(order))
+    some = f". {shown} of {len(order)} selected predictors, the strongest" * (shown < len(order))
     return [
         Figure(
             f"surfaces-{number}" if number > 1 else "surfaces", *_draw_surfaces(model, names, domain, some)

@@ -96,7 +96,7 @@ def calibrate(
     require_rate("rate", rate)
     require_delta(delta, mechanism)
     if mechanism == "discrete":
-        require(rate == 1, "rate", rate, "1 with discrete noise: no draw is counted on")
+        require(rate == 1, "rate", rate, "1 with discrete noise: sampling is not priced")
         # The Gaussian that it is a rounding of, and the effect of rounding on the coarsest lattice allowed.
         plain = calibrate(epsilon, delta, steps, relation=relation, sampled=sampled, beside=beside)
         return math.hypot(plain, math.sqrt(ROUNDED) / COARSEST) * (1 + 1e-12)
@@ -113,7 +113,7 @@ def calibrate(
     # Under one relation, as they are priced together.
     first, *others = by_subject(plan(1.0))["records"]
     taken = cost(others, delta)
-    require(taken < epsilon, "epsilon", epsilon, f"above {taken:.4g}, which other releases cost already")
+    require(taken < epsilon, "epsilon", epsilon, f"above {taken:.4g}, the price of the other releases")
     if mechanism == "laplace" and delta == 0:
         # A little more, so that rounding in the division by a clip bound does not exceed the budget.
         multiplier = (1 + 1e-9) * first.sensitivity / _invert_amplification((epsilon - taken) / steps, rate)

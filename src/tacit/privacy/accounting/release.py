@@ -86,10 +86,10 @@ class Release:
         require_subject(self.subject, self.unit)
         centred = self.bound is not None and 0 < 2 * self.bound <= self.sensitivity * (1 + 1e-12)
         if self.law == "discrete":
-            require(self.rate == 1, "rate", self.rate, "1 with discrete noise: no draw is counted on")
+            require(self.rate == 1, "rate", self.rate, "1 with discrete noise: sampling is not priced")
             known = FEWEST_STEPS <= self.scale <= MOST_STEPS
             require(known, "scale", self.scale, f"from {FEWEST_STEPS:g} to 2^60 steps of a lattice")
-        allowed = "at most half the sensitivity, where a draw decides about an exchange"
+        allowed = "at most half the sensitivity, where sampling decides about a replacement"
         require(centred or not self.two_sided, "bound", self.bound, allowed)
 
     @property
@@ -156,7 +156,7 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 def from_dict(fields: Mapping[str, Any]) -> Release:
     """Read a release back from plain data; wrong types, unknown words and unknown fields are refused."""
     unknown = sorted(set(fields) - set(Release.__dataclass_fields__))
-    require(not unknown, "release", unknown, "without fields that nobody knows")
+    require(not unknown, "release", unknown, "without unknown fields")
     return msgspec.convert(dict(fields), type=Release)
 
 
@@ -211,11 +211,11 @@ def one_relation(releases: list[Release], subject: str) -> list[Release]:
         that site into another one, up to twice the clip bound away: where the subject is records, releases
         about whole sites are priced for exchanging the site, even if no other release concerns them.
     """
-    mixed = is_mixed({(release.relation, release.unit) for release in releases}, subject)
+    mixed = mixes_relations({(release.relation, release.unit) for release in releases}, subject)
     return [release.under_replacement() for release in releases] if mixed else releases
 
 
-def is_mixed(relations: AbstractSet[tuple[str, str]], subject: str) -> bool:
+def mixes_relations(relations: AbstractSet[tuple[str, str]], subject: str) -> bool:
     """Return True if releases under these relations and units bound a subject by replacement alone."""
     about_sites = subject.partition("@")[0] == "sites"
     return len(relations) > 1 or (not about_sites and any(unit == "site" for _, unit in relations))

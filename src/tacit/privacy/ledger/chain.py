@@ -65,7 +65,7 @@ class LedgerState:
         computed = chain_hash(self.head, expected, body) if isinstance(body, bytes) else None
         if number != expected or not isinstance(body, bytes) or computed is None or computed != digest:
             raise LedgerTampered(
-                f"row {expected} does not fit the rows before it: it was changed or is missing"
+                f"row {expected} does not match the rows before it: it was changed, or a row is missing"
             )
         try:
             self._add(msgspec.json.decode(body, type=dict[str, Any]))

@@ -29,8 +29,8 @@ from tacit.runtime.fingerprints import People
 SUFFIX = ".ledger"
 SUBJECTS: dict[Unit, str] = {"record": RECORDS, "site": "sites"}
 NEAR = (
-    "some of these records are also in other data that were used under a promise: whoever is in both bears "
-    "both totals"
+    "some of these records are also in other data that were used under a promise: for people in both, the "
+    "two totals add up"
 )
 # Separator between a run and its plan, or what it paid beyond its plan.
 AFTER = ":"
@@ -337,8 +337,8 @@ def _require_copy(entry: Entry, places: Iterable[Path]) -> None:
             if not ticket or ticket in _read_charges(ledger):
                 return
     raise LedgerUnusable(
-        f"{entry.book} is lost, and with it runs that were charged to these people: put it back from a "
-        f"backup; if there is none, move {entry.place} away, and those runs are forgotten"
+        f"{entry.book} is lost, and with it the runs charged to these people: restore it from a backup; "
+        f"without one, move {entry.place} away, which loses those runs"
     )
 
 
@@ -377,7 +377,7 @@ def _note_other_units(charged: Charges, unit: Unit) -> Iterable[str]:
         return
     runs = {ticket.partition(AFTER)[0] for ticket, rows in charged.items() if rows[0].unit == "record"}
     if runs:
-        yield f"{len(runs)} of these runs promised single records alone, and nothing about whole sites"
+        yield f"{len(runs)} of these runs protect single records only, not whole sites"
 
 
 def _list_beside(files: Iterable[Path]) -> list[Path]:
@@ -399,4 +399,4 @@ def _name_lifetime(path: Path | None) -> Generator[None]:
     try:
         yield
     except BudgetExhausted as error:
-        raise BudgetExhausted(f"all runs on these records together: {error} (the book {path})") from error
+        raise BudgetExhausted(f"all runs on these records in total: {error} (the book {path})") from error

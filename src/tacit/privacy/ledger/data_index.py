@@ -129,9 +129,7 @@ class Entry:
             size = len(read[sketch.file]) if sketch.size is None else sketch.size
             elements = read[sketch.file][sketch.start : sketch.start + size]
             if len(elements) != size:
-                raise LedgerUnusable(
-                    f"{self.place / sketch.file} has lost a part of itself; put it back from a backup"
-                )
+                raise LedgerUnusable(f"{self.place / sketch.file} is incomplete; restore it from a backup")
             found.append((sketch.shape, elements))
         return found
 
@@ -248,7 +246,7 @@ class Index:
             key = files.read_bytes(place)
             if len(key) != KEY_BYTES:
                 raise LedgerUnusable(
-                    f"{place} is damaged: it must hold {KEY_BYTES} bytes; put it back from a backup"
+                    f"{place} is damaged: it must hold {KEY_BYTES} bytes; restore it from a backup"
                 )
             self._require_data()
             return key
@@ -316,6 +314,6 @@ def _explain_errors(root: Path) -> Generator[None]:
     except (OSError, *files.DAMAGED) as error:
         why = (error.strerror if isinstance(error, OSError) else None) or error
         raise LedgerUnusable(
-            f"the books of your data in {root} cannot be used: {why}; mend that, or choose another place "
-            "(XDG_STATE_HOME)"
+            f"the books of your data in {root} cannot be used: {why}; solve that, or choose another "
+            "directory (XDG_STATE_HOME)"
         ) from error

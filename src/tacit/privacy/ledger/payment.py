@@ -25,7 +25,7 @@ from tacit.runtime.keys import Key
 PUBLIC = "public: the records are simulated or published"
 
 
-class Records(Protocol):
+class ChargedRecords(Protocol):
     """The records that a statistic is about: a federation."""
 
     # True for records at remote sites, whose own ledgers bear their releases.
@@ -63,19 +63,19 @@ class Payment:
     delta: float = 0.0
     ledger: Ledger | None = None
     key: Key | None = None
-    records: Records | None = None
+    records: ChargedRecords | None = None
 
     def __post_init__(self) -> None:
         if self.epsilon is None:
             idle = self.delta == 0 and self.ledger is None and self.key is None
-            require(idle, "epsilon", None, "given with delta, ledger or key: without it nothing is protected")
+            require(idle, "epsilon", None, "given with delta, ledger or key: they have no effect without it")
             return
         require_positive("epsilon", self.epsilon)
         require_delta(self.delta)
         if self.ledger is None:
             raise Refused(
-                f"epsilon = {self.epsilon:g} has no ledger to be charged on: give ledger=Ledger(path), or "
-                "Ledger() to keep it in memory"
+                f"epsilon = {self.epsilon:g} has no ledger to charge: give ledger=Ledger(path), or Ledger() "
+                "to keep it in memory"
             )
 
     @property

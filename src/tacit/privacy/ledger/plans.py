@@ -24,7 +24,7 @@ from tacit.privacy.accounting.release import (
     Release,
     enclosing_subjects,
     group_events,
-    is_mixed,
+    mixes_relations,
     one_relation,
 )
 
@@ -56,7 +56,7 @@ class Tally:
         began: The number of the first commitment of each plan.
         initial: The releases that each plan committed to when it began.
         plans: The releases of each plan.
-        relations: Under which relations and units (`is_mixed` tells which of them bring all to replacement).
+        relations: Relations and units (`mixes_relations` tells which of them bring all to replacement).
         kinds: Counts of the attributes that decide the price.
         sums: Divergences at the orders that were asked for.
         pure: The sum of pure epsilons.
@@ -103,7 +103,7 @@ class Tally:
 
     @property
     def _mixed(self) -> bool:
-        return is_mixed(self.relations, self.subject)
+        return mixes_relations(self.relations, self.subject)
 
     def _count(self, release: Release) -> None:
         (kind, times), *_ = group_events([self._add_price(release)])
@@ -139,7 +139,7 @@ class Tally:
     def changed_by(self, rows: Iterable[Release]) -> bool:
         """Return True if these releases would change the neighboring relation of the tally."""
         after = self.relations | {(row.relation, row.unit) for row in rows}
-        return is_mixed(after, self.subject) != self._mixed
+        return mixes_relations(after, self.subject) != self._mixed
 
     def admits(self, rows: Iterable[Release], epsilon: float, delta: float) -> bool:
         """Return True if the filter of a budget admits these releases as well."""
@@ -429,7 +429,7 @@ def max_epsilon(prices: Iterable[Pricing], delta: float) -> float:
 def require_plan(plan: object) -> None:
     """Refuse an invalid name of a plan; names with a # are those of charges without one."""
     clean = isinstance(plan, str) and plan == plan.strip() and 0 < len(plan) <= 256 and plan[0] != "#"
-    require(clean, "plan", plan, "a name of 1 to 256 characters, without spaces around it or a # in front")
+    require(clean, "plan", plan, "a name of 1 to 256 characters, without surrounding spaces or a leading #")
 
 
 def _by_subject(parts: Iterable[tuple[str, Release]]) -> Parts:

@@ -137,12 +137,12 @@ class Ledger:
             if known is not None:
                 if planned_rows(known.releases) != planned_rows(rows):
                     raise Refused(
-                        f"plan {plan!r} was written down with other releases; give this another name"
+                        f"plan {plan!r} is registered with other releases; give this plan another name"
                     )
                 return False
             if resumed and not self._account.plans.has_former_run():
                 raise Refused(
-                    f"plan {plan!r} cannot be resumed: nothing was charged here before rows had plans; "
+                    f"plan {plan!r} cannot be resumed: this ledger has no charges from before plans; "
                     "register it without resumed"
                 )
             self._check([] if resumed else rows, plan)
@@ -189,7 +189,7 @@ class Ledger:
             if ticket is not None and ticket in account.tickets:
                 if account.tickets[ticket] != rows:
                     raise Refused(
-                        f"ticket {ticket!r} has paid for other releases; charge these under a new one"
+                        f"ticket {ticket!r} was charged for other releases; charge these under a new ticket"
                     )
                 return False
             name = f"#{account.number + 1}" if plan is None else plan
@@ -330,7 +330,7 @@ class Ledger:
                 continue
             priced = account.plans.pricing_after(subject, charge)
             cost = priced.epsilon(budget.delta)
-            turns = "" if priced.first is None else " over plans that are chosen in turn"
+            turns = "" if priced.first is None else " over plans chosen one after another"
             raise BudgetExhausted(
                 f"budget of {subject} exhausted: epsilon would be {cost:.4g} at delta {budget.delta:g}"
                 f"{turns}, and {budget.epsilon:g} is allowed; nothing was charged"
@@ -365,9 +365,7 @@ class Ledger:
         counting = "SELECT count(*) FROM entries" if whole else "SELECT coalesce(max(number), 0) FROM entries"
         (there,) = self._connection.execute(counting).fetchone()
         if not expected == there == self._account.number:
-            raise LedgerTampered(
-                f"{expected} rows were written, {there} are there, {self._account.number} fit"
-            )
+            raise LedgerTampered(f"{expected} rows were written, {there} exist, {self._account.number} fit")
 
     def _reading(self) -> AbstractContextManager[None]:
         return self._transaction("DEFERRED", "read")
@@ -398,11 +396,11 @@ class Ledger:
         (application,) = self._connection.execute("PRAGMA application_id").fetchone()
         tables = {row[0] for row in self._connection.execute("SELECT name FROM sqlite_master")}
         if application == APPLICATION and b"entries" not in tables:
-            raise LedgerTampered("its rows are gone")
+            raise LedgerTampered("its rows are missing")
         if application == APPLICATION:
             return
         if tables or application or not create:
-            raise LedgerUnusable("it is not a ledger of ours")
+            raise LedgerUnusable("it is not a ledger of Tacit")
         for statement in SCHEMA:
             self._connection.execute(statement)
         # Two ledgers never share a hash, even with equal charges.

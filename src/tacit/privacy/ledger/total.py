@@ -8,7 +8,7 @@ from typing import Any
 from tacit.privacy.contracts import Unit
 
 # Without a lifetime the total is read off afterwards, and results may have decided that there is a next run.
-UNBOUND = "no lifetime budget is set, so deciding by results to run again may raise delta"
+UNBOUND = "no lifetime budget is set, so delta may be larger if results decided about the next run"
 SET_ONE = "set one: tacit ledger FILE --lifetime E"
 
 
@@ -44,22 +44,23 @@ class AllRuns:
 
 def in_words(total: Mapping[str, Any]) -> str:
     """Put the total over all runs into words, from the plain data of `AllRuns`."""
-    notes = "".join(f" Mind: {note}." for note in total["notes"])
+    notes = "".join(f" Note: {note}." for note in total["notes"])
     if total["runs"] <= 1:
         return f"All runs: no earlier run on these records is known here{_limit(total, 'their')}.{notes}"
     runs = f"the {total['runs']} runs on these data"
     limit = _limit(total, "their")
     if total["epsilon"] is None:
-        return f"All runs: what {runs} cost any one {total['unit']} is not bounded{limit}.{notes}"
-    return f"All runs: {runs} {_price(total)}{limit}{_mind(total)}.{notes}"
+        return f"All runs: the cost of {runs} to any one {total['unit']} is not bounded{limit}.{notes}"
+    return f"All runs: {runs} {_price(total)}{limit}{_warning(total)}.{notes}"
 
 
 def so_far(total: Mapping[str, Any]) -> str:
     """Put the price of all earlier runs on the same people into words."""
     runs = "1 run on these data has" if total["runs"] == 1 else f"{total['runs']} runs on these data have"
     if total["epsilon"] is None:
-        return f"{runs} cost any one {total['unit']} more than can be bounded; another one comes on top"
-    return f"{runs} {_price(total, 'so far')}{_limit(total, 'the')}; another one comes on top{_mind(total)}"
+        return f"{runs} cost any one {total['unit']} more than can be bounded; another run adds its own cost"
+    cost = f"{_price(total, 'so far')}{_limit(total, 'the')}"
+    return f"{runs} {cost}; another run adds its own cost{_warning(total)}"
 
 
 def is_bound(total: Mapping[str, Any]) -> bool:
@@ -67,7 +68,7 @@ def is_bound(total: Mapping[str, Any]) -> bool:
     return total["runs"] <= 1 or total["lifetime"] is not None or total["delta"] == 0
 
 
-def _price(total: Mapping[str, Any], how: str = "together") -> str:
+def _price(total: Mapping[str, Any], how: str = "in total") -> str:
     """Describe a total in words; without a budget, compare it with a lifetime budget."""
     epsilon, delta = f"epsilon {total['epsilon']:.4g}", f"delta {total['delta']:g}"
     if is_bound(total):
@@ -77,7 +78,7 @@ def _price(total: Mapping[str, Any], how: str = "together") -> str:
     )
 
 
-def _mind(total: Mapping[str, Any]) -> str:
+def _warning(total: Mapping[str, Any]) -> str:
     binding = total["lifetime"] is not None or total["delta"] == 0
     return "" if binding else f"; {UNBOUND} ({SET_ONE})"
 

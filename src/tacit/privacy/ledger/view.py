@@ -25,7 +25,7 @@ OWN = (
 )  # fmt: skip
 # Keys that merged releases share and a line shows.
 TOLD = ("law", "scale", "sensitivity", "relation", "rate", "count", "unit")
-OTHER = "it is not the one that this run was charged on, or an older state of it"
+OTHER = "it is not the ledger of this run, or an older state of it"
 # More lines than these are read by programs.
 MOST_LINES = 400
 

@@ -332,7 +332,7 @@ class RecordLevel(NoPrivacy):
 
     def noisy_count(self, size: int, key: Key) -> float:
         """Return the number of records with the paid noise."""
-        assert self.counts is not None, "nobody asks where nothing was bought"
+        assert self.counts is not None, "there is no query"
         exact = np.array([float(size)])
         return float(add_noise(exact, self.counts.law, self.counts.scale, key, self.rehearsal)[0])
 

@@ -46,15 +46,15 @@ def shares_of(parties: int, colluders: int) -> int:
     if not FEWEST <= parties <= MOST:
         who = "1 party" if parties == 1 else f"{parties} parties"
         raise Refused(
-            f"{who} cannot multiply in secret: from {FEWEST} to {MOST} can. For each two of them a third has "
-            "to deal random numbers"
+            f"{who} cannot use secure products: from {FEWEST} to {MOST} can. Each pair needs a third party "
+            "as dealer of random numbers"
         )
     require_count("colluders", colluders)
     if colluders > 1:
         raise Refused(
-            f"colluders = {colluders} is not allowed where products are taken in secret: whoever deals the "
-            "random numbers for two parties could read the rows of one together with the other. Use "
-            "colluders = 1: the server and any one party"
+            f"colluders = {colluders} is not allowed with secure products: the dealer of the random numbers "
+            "of two parties, colluding with one, could read the rows of the other. Use colluders = 1: the "
+            "server and any one party"
         )
     return honest(parties, colluders, parties)
 
@@ -204,8 +204,8 @@ class SecureGram(NoPrivacy):
         """
         if len(names) != len(self.widths):
             raise Refused(
-                f"{len(names)} parties cannot multiply in secret where columns and noise are those of "
-                f"{len(self.widths)}: everybody has to stay"
+                f"{len(names)} parties cannot use secure products that were set up for {len(self.widths)}: "
+                "every party must stay"
             )
         return (tuple(names),)
 

@@ -52,9 +52,9 @@ def honest(sites: int, colluders: int, least: int | None = None) -> int:
     if colluders > most:
         remedy = f"let at least {needed} stay" if needed <= sites else "take more sites"
         raise Refused(
-            f"colluders = {colluders} is not allowed with {sites} sites of which {kept} must stay: "
-            f"with a server that lies they could unmask a site. At most {max(most, 0)} can be borne; "
-            f"{remedy}, or trust more of them"
+            f"colluders = {colluders} is not allowed with {sites} sites of which {kept} must stay: with a "
+            f"dishonest server they could unmask a site. At most {max(most, 0)} can be tolerated; {remedy}, "
+            "or trust more of them"
         )
     return kept - colluders
 
@@ -99,8 +99,8 @@ class SecureSum(NoPrivacy):
         smallest = min(self.sizes)
         if smallest < FEWEST:
             raise Refused(
-                f"a group of {smallest} sites cannot be added up in secret: it needs at least {FEWEST}, or "
-                "each would know the other's update. Use larger groups, or more sites."
+                f"a group of {smallest} sites is too small for secure aggregation: it needs at least "
+                f"{FEWEST}, or each site would learn the other's update. Use larger groups, or more sites."
             )
         return min(honest(size, self.colluders) for size in self.sizes)
 
@@ -112,8 +112,8 @@ class SecureSum(NoPrivacy):
         """
         if len(names) != self.sites:
             raise Refused(
-                f"{len(names)} sites cannot be added up in secret where noise is shared among {self.sites}: "
-                "everybody has to begin, though not to stay"
+                f"{len(names)} sites cannot use secure aggregation whose noise is shared among {self.sites}: "
+                "every site must start a round, though not finish it"
             )
         found = None if self.parties is None else self.parties(names, self.number)
         return (tuple(names),) if found is None else found

@@ -192,14 +192,14 @@ def _secure(
         )
     if aggregation.parties(list(federation), 0) is None:
         raise Refused(
-            f'noise = "secure" does not go with {aggregation.name}: it looks at every single update, '
-            "and nobody sees more than sums. Use mean, centered-clip with a radius and one step, or "
-            "bucketing with at least 3 sites to a bucket, which sums each bucket in secret; or noise = "
+            f'noise = "secure" does not go with {aggregation.name}: it needs every single update, and '
+            "the server sees only sums. Use mean, centered-clip with a radius and one step, or bucketing "
+            "with at least 3 sites to a bucket, which sums each bucket by secure aggregation; or noise = "
             '"site".'
         )
     if aggregation.weights != "uniform":
         raise Refused(
-            'noise = "secure" adds up updates as they are: use weights = "uniform", or noise = "server"'
+            'noise = "secure" sums updates without weights: use weights = "uniform", or noise = "server"'
         )
     bound = aggregation.sensitivity(promise.site_clip, 1.0)
     mechanism = SecureSum(
@@ -222,21 +222,23 @@ def _sensitivity(
     if sampling != "poisson":
         # In a draw of fixed size one site more takes the place of another.
         raise Refused(
-            f'noise = "server" with sampling = "{sampling}" is not priced: only an independent, secret '
-            'draw of the sites is. Use sampling = "poisson" with participation, or noise = "site".'
+            f'noise = "server" with sampling = "{sampling}" is not priced: only independent (Poisson) '
+            'sampling of the sites in secret is. Use sampling = "poisson" with participation, or noise = '
+            '"site".'
         )
     norm: Norm = "l2" if promise.mechanism == "gaussian" else "l1"
     sites, name = len(federation), aggregation.name
     if aggregation.sensitivity(promise.site_clip, sites, norm) is None:
         raise Refused(
-            f'noise = "server" does not go with {name}: there is no bound on how far one site can move '
-            "its result, so no noise is enough. Use mean, trimmed-mean, mixing before trimmed-mean, or "
-            'centered-clip with a radius and one step; or noise = "site".'
+            f'noise = "server" does not go with {name}: its sensitivity to one site is not bounded, so no '
+            "noise is enough. Use mean, trimmed-mean, mixing before trimmed-mean, or centered-clip with a "
+            'radius and one step; or noise = "site".'
         )
     if promise.participation < 1 and aggregation.parties(list(federation), 0) is None:
         raise Refused(
-            f'noise = "server" with {name} and participation = {promise.participation:g} is not priced: its '
-            "result hangs on how many come, which is a secret. Use participation = 1, or the mean."
+            f'noise = "server" with {name} and participation = {promise.participation:g} is not priced: '
+            "its result depends on the number of sites in the round, which is a secret. Use participation = "
+            "1, or the mean."
         )
     reach = aggregation.sensitivity(promise.site_clip, promise.participation * sites, norm)
     assert reach is not None

@@ -395,12 +395,12 @@ def _require_promise(privacy: "Privacy", task: VerticalTaskSpec, rounds: int) ->
     """Refuse promises without a proven price, with a way out."""
     if rounds != 1:
         raise Refused(
-            f"rounds = {rounds} is not allowed: {task.kind} releases every column once, and the rest is "
-            "free. Use rounds = 1"
+            f"rounds = {rounds} is not allowed: {task.kind} releases every column once, and everything else "
+            "is free. Use rounds = 1"
         )
     if privacy.unit != "record":
         raise Refused(
-            f'unit = "{privacy.unit}" does not go with columns: a party is needed whole, and every record is '
+            f'unit = "{privacy.unit}" does not go with columns: every party is needed, and every record is '
             'at all parties. Use unit = "record"'
         )
     if privacy.mechanism != "gaussian":

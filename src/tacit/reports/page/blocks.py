@@ -51,6 +51,17 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Questionnaire:
+    """Fields to fill in on the page: for each, its name, its label and its answer so far.
+
+    Args:
+        fields: The fields, in order; an empty answer is a blank.
+    """
+
+    fields: tuple[tuple[str, str, str], ...]
+
+
+@dataclass(frozen=True)
 class Grid:
     """A table of words and numbers; numbers are right-aligned.
 
@@ -102,7 +113,7 @@ class Folded:
     blocks: tuple["Block", ...]
 
 
-Block = Text | Items | Facts | Grid | Figure | Code | Folded
+Block = Text | Items | Facts | Questionnaire | Grid | Figure | Code | Folded
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,13 +147,15 @@ class Page:
 
 
 # Words for tones: a color alone tells nothing to some readers, or on paper.
-TONES = {"stop": "Do not rely on this.", "mind": "Bear in mind.", "good": "As it should be."}
+TONES = {"stop": "Do not rely on this.", "mind": "Note.", "good": "Good."}
 # Most letters of a paragraph and of a cell.
 LONG, CELL = 2_000, 120
 # Characters that XML or HTML must not hold, the placeholder, and those that reverse the words beside them.
 _UNFIT = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]"
 )
+# Mark of a blank field where it cannot be filled in on the page.
+BLANK = "(to be filled in by the controller)"
 _INSTEAD = "\N{REPLACEMENT CHARACTER}"
 _ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 _DASHES = ("", "-", "\N{EN DASH}", "\N{EM DASH}", "broken")
@@ -162,7 +175,7 @@ def finite(value: Any) -> Any:  # noqa: ANN401
 
 
 def legible(words: str) -> str:
-    """The words with a mark for each character that no page can show, or that would turn its neighbours."""
+    """The words with a mark for each character that no page can show, or that would turn its neighbors."""
     return _UNFIT.sub(_INSTEAD, words)
 
 

@@ -7,6 +7,7 @@ import re
 from html import escape
 
 from tacit.reports.page.blocks import (
+    BLANK,
     CELL,
     LONG,
     TONES,
@@ -18,6 +19,7 @@ from tacit.reports.page.blocks import (
     Grid,
     Items,
     Page,
+    Questionnaire,
     Text,
     cut,
     legible,
@@ -47,7 +49,7 @@ def _block(block: Block) -> str:
             return _text(block)
         case Items():
             return _items(block)
-        case Facts():
+        case Facts() | Questionnaire():
             return _facts(block)
         case Grid():
             return _grid(block)
@@ -71,9 +73,13 @@ def _items(block: Items) -> str:
     return "\n\n".join([*head, "\n".join(lines)])
 
 
-def _facts(block: Facts) -> str:
+def _facts(block: Facts | Questionnaire) -> str:
+    if isinstance(block, Questionnaire):
+        pairs = tuple((label, answer.strip() or BLANK) for _, label, answer in block.fields)
+    else:
+        pairs = block.rows
     # Without a header there would be no table.
-    rows = [f"| {_cell(name)} | {_cell(words)} |" for name, words in block.rows]
+    rows = [f"| {_cell(name)} | {_cell(words)} |" for name, words in pairs]
     return "\n".join(["|  |  |", "| --- | --- |", *rows])
 
 

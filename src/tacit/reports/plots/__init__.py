@@ -49,7 +49,7 @@ ROUND = (1, 2, 2.5, 5, 10)
 CLOSE, LETTERS = 0.07, 60
 # Points between a dot and its name.
 BESIDE = 6.0
-FEW = f"at most {len(PALETTE)}, to be told apart"
+FEW = f"at most {len(PALETTE)}, so that colors differ"
 
 
 # Words
@@ -161,7 +161,7 @@ def footnote(*sentences: str) -> str:
 # Lines, bands and bars
 
 
-def moved(axes: Axes, across: float = 0.0, up: float = 0.0) -> Transform:
+def translate(axes: Axes, across: float = 0.0, up: float = 0.0) -> Transform:
     """Return the transform of the data, moved by `across` and `up` points."""
     return axes.transData + ScaledTranslation(across / INCH, up / INCH, picture_of(axes).dpi_scale_trans)
 
@@ -220,7 +220,7 @@ def score_lines(
         names = [name for name in (by, "score", "low", "high") if name in own]
         shade, points = colour(place), {name: column(own, name) for name in names}
         shift = 3.0 * (place - (len(groups) - 1) / 2) * (barred and not shaded)
-        across, up, beside = points[by], points["score"], moved(axes, shift)
+        across, up, beside = points[by], points["score"], translate(axes, shift)
         words = f"{method} {shown.format(up[-1])}".strip()
         look: dict[str, Any] = {"linewidth": 1.5, "marker": "o", "transform": beside}
         labels.append(line(axes, across, up, shade, words, **look))

@@ -36,15 +36,15 @@ from tacit.runtime.arrays import Array
 
 # The lower bounds of a run, and the assumptions of each.
 BOUNDS = {
-    "fitted": "family fit: the law of the noise, canaries apart",
-    "one_run": "one run: the law of the noise",
+    "fitted": "family fit: the distribution of the noise, and independent canaries",
+    "one_run": "one run: the distribution of the noise",
     "steinke": "Steinke: nothing",
 }
 # The lowest share of false alarms that is drawn.
 LOWEST = 1e-3
 # Number of people in a row, and in all.
 ABREAST, HUNDRED = 20, 100
-ATTACKS = {"lira": ("with models to compare", "-"), "loss": ("by the loss alone", (0, (3, 2)))}
+ATTACKS = {"lira": ("with shadow models", "-"), "loss": ("by the loss alone", (0, (3, 2)))}
 # Red for open runs, blue for private ones.
 COLOURS = {"open": 1, "private": 0}
 # Words in the region that no attack can reach need room: it must begin below this.
@@ -101,12 +101,12 @@ def mechanism_bounds(found: Sequence[Mapping[str, Any]], *, path: str | Path | N
     note = footnote(
         f"The best bound on each, all of them together with {_percent(confidence)} confidence",
         "Beyond the line a claim is false",
-        "Numbers: epsilon as proven, of what is claimed",
+        "Numbers: proven epsilon, of claimed epsilon",
     )
     title = f"{len(found)} mechanisms attacked, {broken or 'none'} broken"
     figure = picture(0.75 + 1.3 * ROW * len(found), title, note)
     axes = figure.add_subplot()
-    tidy(axes, "Epsilon that was proven, in parts of the claimed one", "")
+    tidy(axes, "Proven epsilon / claimed epsilon", "")
     shares = [max(each[name] for name in BOUNDS) / each["claim"] for each in found]
     axes.set_xlim(0.0, max(1.35, 1.3 * max(shares)))
     _bound_rows(axes, [shorten_label(str(each["name"]), 40) for each in found], 1.0, "claimed")
@@ -145,11 +145,11 @@ def membership(found: Mapping[str, Any], *, path: str | Path | None = None) -> P
     settings: Sequence[Mapping[str, Any]] = found["settings"]
     (name, many), *others = [(each["name"], _most(each)["named"]) for each in settings]
     rest = "".join(f", {number} from the {other} one" for other, number in others)
-    title = f"Named of {HUNDRED} members: {many} from the {name} model{rest}"
+    title = f"Identified of {HUNDRED} members: {many} from the {name} model{rest}"
     figure = picture(3.1, title, _membership_note(found))
     blocks, curves = figure.subplots(1, 2, width_ratios=(4, 5))
     _people(blocks, settings)
-    tidy(curves, "Others who are taken for members", "Members who are named")
+    tidy(curves, "Non-members who are taken for members", "Members who are identified")
     curves.set(xscale="log", yscale="log", xlim=(LOWEST, 1), ylim=(LOWEST, 1))
     for axis in (curves.xaxis, curves.yaxis):
         axis.set_major_formatter(FuncFormatter(_percent))
@@ -189,13 +189,15 @@ def _membership_note(found: Mapping[str, Any]) -> str:
     ends = [f"{each['name']} from {_most(each)['low']} to {_most(each)['high']}" for each in settings]
     said = [
         f"{found['models']} models, each trained on a random half of {found['records']} {found['unit']}s",
-        f"Named, and dots: at one false alarm in 100 others; 95 % intervals: {', '.join(ends)}",
+        f"Identified, and dots: at one false alarm in 100 non-members; 95 % intervals: {', '.join(ends)}",
     ]
     for each in settings:
         if each["ceiling"] is not None:
             price = f"epsilon {each['epsilon']:.3g}, delta {each['delta']:.3g}"
             said.append(f"Grey: beyond what is proven for the {each['name']} model ({price})")
-            said.append("Its noise is a rehearsal and protects nobody" * bool(each["ceiling"]["rehearsal"]))
+            said.append(
+                "Its noise is that of a rehearsal, which protects nobody" * bool(each["ceiling"]["rehearsal"])
+            )
     return footnote(*said)
 
 
@@ -277,7 +279,7 @@ def inversion(found: Mapping[str, Any], *, path: str | Path | None = None) -> Pi
         "label": "the record",
     }
     dots(axes, record[:COLUMNS], rows, GREY, clip_on=False, **ring)
-    dots(axes, bare[:COLUMNS], rows, colour(1), clip_on=False, markersize=4, label="sent as it is")
+    dots(axes, bare[:COLUMNS], rows, colour(1), clip_on=False, markersize=4, label="without noise")
     under = f"under epsilon {example['epsilon']:g}"
     dots(axes, inside, rows, colour(0), clip_on=False, marker="D", markersize=3.5, label=under)
     _ = axes.legend(
@@ -298,7 +300,7 @@ def _inversion_title(found: Mapping[str, Any]) -> str:
     """Return a title with the number of records that open and private updates disclose."""
     counts = {setting["epsilon"]: setting["exact"] for setting in found["settings"]}
     epsilon = found["example"]["epsilon"]
-    of = f"{counts[None]} of {found['patients']} records read off exactly"
+    of = f"{counts[None]} of {found['patients']} records reconstructed exactly"
     return f"{of} without a promise, {counts[epsilon] or 'none'} under epsilon {epsilon:g}"
 
 
@@ -306,7 +308,7 @@ def _note(found: Mapping[str, Any], kept: Array, reach: float) -> str:
     many = len(found["columns"])
     return footnote(
         "Public records. One of the patients: the only one at its site, after one step of training",
-        "Dots: what its update tells if it is sent as it is. Diamonds: what it tells with noise",
-        "Diamonds at the edge are farther out" * bool((np.abs(kept[:COLUMNS]) > reach).any()),
+        "Dots: what its update tells if it is without noise. Diamonds: what it tells with noise",
+        "Diamonds at the edge lie beyond the axis" * bool((np.abs(kept[:COLUMNS]) > reach).any()),
         f"{COLUMNS} of {many} columns, the first" * (many > COLUMNS),
     )

@@ -53,7 +53,7 @@ from tacit.reports.plots.training import format_score, score_label, shorten_name
 if TYPE_CHECKING:
     import pandas as pd
 
-COST = "Epsilon: what a score costs any one unit (log scale)"
+COST = "Epsilon: the privacy price of a score (log scale)"
 # Ratio of the largest to the smallest number from which on the scale is logarithmic.
 WIDE = 20.0
 TABLE = ("value", "method", "score", "low", "high")
@@ -93,8 +93,8 @@ def privacy_utility(
     note = footnote(
         provenance,
         (f"Shaded: {band}" if band else "Bars: intervals of the scores") * ("low" in rows),
-        "" if floor is None else f"Hollow: nothing learnt, not above {shown.format(floor)}",
-        "Crosses: what was claimed of the points at their height" * (len(wrong) > 0),
+        "" if floor is None else f"Hollow: nothing learned, not above {shown.format(floor)}",
+        "Crosses: claimed epsilon of the point at the same height" * (len(wrong) > 0),
     )
     figure = picture(3.1, title or best_at_ends(rows, score, shown), note)
     axes = figure.add_subplot()
@@ -105,12 +105,12 @@ def privacy_utility(
     for place, method in enumerate(in_order(rows["method"])):
         _claims(axes, wrong[wrong["method"] == method], colour(place))
     mark_values(axes, np.unique(column(rows, "epsilon")), rows.get("claimed", ()), log=True)
-    axes.set_ylim(*reach(*_drawn(rows), list((references or {}).values())))
+    axes.set_ylim(*reach(*_extents(rows), list((references or {}).values())))
     label_lines({axes: labels}, gap=8.0)
     return save_figure(figure, path)
 
 
-def _drawn(rows: "pd.DataFrame") -> list[ArrayLike]:
+def _extents(rows: "pd.DataFrame") -> list[ArrayLike]:
     """Return all numbers of a score that are drawn."""
     return [column(rows, name) for name in ("score", "low", "high") if name in rows]
 
@@ -196,7 +196,7 @@ def by_number(
     figure = picture(3.1, title, footnote(provenance, f"Shaded: {band}" if band else ""))
     axes = figure.add_subplot()
     tidy(axes, f"{across} (log scale)" if log else across, score)
-    labels, drawn = levels(axes, references or {}, shown.format), _drawn(rows)
+    labels, drawn = levels(axes, references or {}, shown.format), _extents(rows)
     for place, (name, points) in enumerate((beside or {}).items()):
         at = sorted(points)
         heights = [points[value] for value in at]
@@ -244,7 +244,7 @@ def by_word(
         axes.axvline(value, color=GREY, linewidth=0.9, linestyle=GREY_DASHES[place % 4])
         above = (0, 2 + 9 * (place % 2))
         write(axes, f"{name} {shown.format(value)}", (value, 1), above, "column", va="bottom", fontsize=SMALL)
-    axes.set_xlim(*reach(*_drawn(rows), list((references or {}).values())))
+    axes.set_xlim(*reach(*_extents(rows), list((references or {}).values())))
     if len(methods) > 1:
         legend = figure.legend(loc="outside right upper", frameon=False, fontsize=BODY, handletextpad=0.3)
         for text in legend.get_texts():

@@ -13,7 +13,7 @@ from matplotlib.colors import to_rgba
 from numpy.typing import NDArray
 
 from tacit.learning.record import TROUBLED, Reason, Record, Round, Standing, Status
-from tacit.reports.plots import band, cells, footnote, line, moved, write_asides
+from tacit.reports.plots import band, cells, footnote, line, translate, write_asides
 from tacit.reports.plots.style import (
     GREY,
     INCH,
@@ -70,7 +70,7 @@ APART, PARTED = 1.4, 7.0
 MARKS, CROWDED, COLUMNS = 150, 100, 200
 # Color of faults, and opacity of a share of 0, which is visible.
 FAULT, FAINT = PALETTE[1], 0.12
-UNNAMED, NOBODY = "unnamed", "not told whose"
+UNNAMED, NOBODY = "unnamed", "unknown site"
 
 
 def suspicions(record: Record) -> Picture | None:
@@ -168,7 +168,7 @@ def _verdict(record: Record) -> str:
     if words:
         return f"After {rounds}, {'; '.join(words)}"
     before = f"; before that {_list_names(sorted(_ever_suspect(record)))}" * bool(_ever_suspect(record))
-    return f"Nobody is under suspicion after {rounds}{before}"
+    return f"No site is under suspicion after {rounds}{before}"
 
 
 def _list_names(names: Sequence[str]) -> str:
@@ -189,7 +189,7 @@ def _suspicion_note(record: Record, others: int, suspects: int) -> str:
     which = _pluralise(others, "other site" if now else "site")
     which += f", {suspects} of them suspected at some time" * (suspects > 0)
     grey = f"Grey: {'the most against any of ' * (others > LINES)}{which}" * (others > 0)
-    return footnote("Suspicion adds up while updates are unlike the others, and wears off", *marks, grey)
+    return footnote("Suspicion grows while updates differ from the others, and decays", *marks, grey)
 
 
 def _added_up(record: Record, name: str) -> tuple[Array, Array]:
@@ -218,7 +218,7 @@ def _others(axes: Axes, record: Record, names: Sequence[str]) -> None:
 def _suspect(axes: Axes, record: Record, name: str, place: int, of: int) -> Label:
     """Draw one site that something has spoken against, and mark the rounds in which its standing changed."""
     # Sites that are suspected in the same rounds have equal suspicion: one line would hide the other.
-    beside = moved(axes, up=min(APART, PARTED / of) * ((of - 1) / 2 - place))
+    beside = translate(axes, up=min(APART, PARTED / of) * ((of - 1) / 2 - place))
     shade, (rounds, heights) = colour(place), _added_up(record, name)
     axes.plot(rounds, heights, color=shade, linewidth=1.2, linestyle=dashes(place), transform=beside)
     known = dict(zip(rounds.tolist(), heights.tolist(), strict=True))
@@ -293,7 +293,7 @@ def _participation_note(record: Record, faults: Tally, others: int) -> str:
         blue,
         f"Blank: {blank}",
         f"Orange: left out for a fault{f' ({shapes})' * (len(record.rounds) <= CROWDED)}" * bool(kinds),
-        "Grey: nothing was learnt" * any(entry.skipped is not None for entry in record.rounds),
+        "Gray: skipped rounds" * any(entry.skipped is not None for entry in record.rounds),
         f"Not shown: {_pluralise(others, 'site')} with less trouble or none" * bool(others),
     )
 

@@ -171,10 +171,10 @@ def training(
     known = record.baselines if baselines is None and record is not None else baselines or {}
     spent = "epsilon" in history and bool(history["epsilon"].notna().any())
     scores = _scores(history)
-    allowed = "with a score: runs have one where held-out records may be looked at"
+    allowed = "with a score: a run has one if it may use held-out records"
     require(bool(scores) or spent, "history", list(map(str, history.columns)), allowed)
     source = provenance or ("" if statement is None else privacy_line(statement))
-    kept = _kept(history, record)
+    kept = _chosen_round(history, record)
     note = f"{source}." * bool(source) + f" Dot: the model that was kept, of round {kept}." * bool(kept)
     height = 0.45 + 1.6 * len(scores) + 0.9 * spent
     figure = picture(height, title or _result_title(history, scores, record), note)
@@ -227,7 +227,7 @@ def _series(history: "pd.DataFrame", name: str) -> tuple[Array, Array]:
     return np.asarray(history.index, dtype=np.float64)[known], values[known]
 
 
-def _kept(history: "pd.DataFrame", record: Record | None) -> int:
+def _chosen_round(history: "pd.DataFrame", record: Record | None) -> int:
     """The round that the model is of, if not of the last; else 0."""
     return record.chosen if record is not None and 0 < record.chosen < len(history) else 0
 
@@ -286,7 +286,7 @@ def overlay(runs: Mapping[str, Record], *, provenance: str = "") -> Picture | No
     scores = [name for name in dict.fromkeys(chain(*known)) if all(name in own for own in known)]
     if not scores:
         return None
-    marks = [_kept(*pair) for pair in zip(histories, runs.values(), strict=True)]
+    marks = [_chosen_round(*pair) for pair in zip(histories, runs.values(), strict=True)]
     dotted = any(
         kept in _series(history, name)[0]
         for name in scores
@@ -295,7 +295,7 @@ def overlay(runs: Mapping[str, Record], *, provenance: str = "") -> Picture | No
     # A panel is as high as its labels below each other.
     height = 0.45 + max(1.7, (len(runs) + 1) * BODY * LINE / INCH) * len(scores)
     ends = [float(_series(history, scores[0])[1][-1]) for history in histories]
-    note = footnote(provenance, "Dots: the models that were kept" * dotted)
+    note = footnote(provenance, "Dots: the models kept" * dotted)
     figure = picture(height, _overlay_title(scores[0], names, ends), note)
     panels = figure.subplots(len(scores), 1, sharex=True, squeeze=False)[:, 0].tolist()
     labels: dict[Axes, list[Label]] = {}
@@ -314,10 +314,10 @@ def _overlay_title(score: str, names: Sequence[str], ends: Sequence[float]) -> s
     """Return a title with the score of each run, or of the two that differ most."""
     if len(ends) <= TOLD:
         told = [f"{name} {format_score(end)}" for name, end in zip(names, ends, strict=True)]
-        return f"{score_label(score)} in the end: {', '.join(told)}"
+        return f"{score_label(score)} at the end: {', '.join(told)}"
     order: list[int] = np.argsort(ends, kind="stable").tolist()
     told = [f"{format_score(ends[place])} ({names[place]})" for place in (order[0], order[-1])]
-    return f"{score_label(score)} of {len(ends)} runs in the end: from {' to '.join(told)}"
+    return f"{score_label(score)} of {len(ends)} runs at the end: from {' to '.join(told)}"
 
 
 def shorten_names(names: Sequence[str]) -> list[str]:

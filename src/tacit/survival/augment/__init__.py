@@ -108,8 +108,8 @@ class Augmentation(ABC):
             return privacy
         if self.epsilon is None:
             raise Refused(
-                "[augment] epsilon is missing: synthetic records carry what single records say, so their "
-                "autoencoder must be trained with noise. Give it a part of the promise's epsilon"
+                "[augment] epsilon is missing: synthetic records reveal single records, so their autoencoder "
+                "must be trained with noise. Give it a part of the promise's epsilon"
             )
         if privacy.epsilon is None:
             return privacy
@@ -187,7 +187,7 @@ class Augmentation(ABC):
         sites = require_rows(federation)
         if isinstance(privacy, Open) and self.view == "sites":
             provenance.look(
-                "synthetic records of every site, which may resemble real ones, dealt out to all sites",
+                "synthetic records of every site, which may resemble real ones, sent to all sites",
                 instead="pay for them with [augment] epsilon, or use MVAEC",
             )
         mechanism = self.mechanism(privacy)
@@ -209,11 +209,11 @@ class Augmentation(ABC):
     def _require_free(self, privacy: Privacy | Open) -> None:
         """Refuse a run without a record-level promise where one is needed, or paid for."""
         if self.epsilon is not None:
-            raise Refused("[augment] epsilon pays for runs that protect records. Leave it out of this one")
+            raise Refused("[augment] epsilon is for runs that protect records. Remove it")
         if isinstance(privacy, Privacy) and self.view == "sites":
             raise Refused(
-                'MVAES does not go with unit = "site": synthetic records that are given away tell of the '
-                'whole site, and no clipping bounds that. Use MVAEC, or unit = "record".'
+                'MVAES does not go with unit = "site": synthetic records depend on the whole site, and no '
+                'clipping bounds that. Use MVAEC, or unit = "record".'
             )
 
     def _public_scale(self, federation: RowFederation, provenance: Provenance) -> "Scale":
@@ -380,7 +380,9 @@ def _exact_counts(federation: Federation, provenance: Provenance) -> SiteEventCo
     if not provenance.allowed:
         return found, ()
     if notes:
-        provenance.look("which sites are too small for augmentation", instead="leave them out yourself")
+        provenance.look(
+            "the sites that are too small for augmentation", instead="leave these sites out yourself"
+        )
     return found, tuple(notes)
 
 

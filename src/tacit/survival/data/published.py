@@ -381,8 +381,8 @@ class Published(SourceBase):
         column = split.column if isinstance(split, ByColumn) else None
         if column == "site" and "site" not in frame.columns:
             raise InvalidValue(
-                f'[sites] kind = "by-column" is not allowed: {self.kind} does not say where its records come '
-                'from; deal them out, as with kind = "iid"'
+                f'[sites] kind = "by-column" is not allowed: {self.kind} has no column of sites; divide the '
+                'records, as with kind = "iid"'
             )
         leave = [name for name in frame.columns if name in ("site", column)]
         features = frame.drop(columns=[*TARGETS, *leave])

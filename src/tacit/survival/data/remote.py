@@ -99,7 +99,7 @@ class RemoteRecords(SourceBase):
         require(len(self.columns) > 0, "columns", list(self.columns), "the names of the features")
         everything = [*self.columns, *self._targets.values()]
         twice = [name for name in everything if everything.count(name) > 1]
-        require(not twice, "columns", twice[0] if twice else "", "different for everything that is known")
+        require(not twice, "columns", twice[0] if twice else "", "different for each column")
         require_cause(self.cause)
         for name in ("levels", "fill", "center", "scale"):
             for column in getattr(self, name):
@@ -230,8 +230,8 @@ class RemoteRecords(SourceBase):
             if theirs not in there:
                 # Other columns stay unsaid: in a file without headings, they are a record.
                 told = (
-                    f'{place}: its file has no column "{theirs}", which is {name} in the experiment; say '
-                    f"what it is called, as in [data.columns] {name} = ..."
+                    f'{place}: its file has no column "{theirs}", which is {name} in the experiment; give '
+                    f"its name there, as in [data.columns] {name} = ..."
                 )
                 raise InvalidValue(told, rule=told)
         named = pd.DataFrame({name: frame[theirs] for name, theirs in own.items()})
@@ -259,7 +259,7 @@ class RemoteRecords(SourceBase):
                     f'{place}: column "{theirs}", which is {name} in the experiment, is not as agreed: it '
                     f"must hold {allowed}{missing}"
                 )
-        return f"{place}: its columns do not fit together as agreed"
+        return f"{place}: its columns do not match the agreement"
 
     def _fits(self, name: str, frame: "pd.DataFrame") -> bool:
         rules: dict[str, Mapping[str, Any]] = {

@@ -190,8 +190,8 @@ class Csv(SourceBase):
         if isinstance(split, SplitByCount) and split.count > 1 and not may_look:
             raise Refused(
                 f"[sites] count = {split.count} cannot keep a promise about single records of "
-                f"{Path(self.path).name}: one more would deal all of them anew. Name real sites "
-                '(kind = "by-column"), take them as one (count = 1), or declare a rehearsal'
+                f"{Path(self.path).name}: one more record would change the site of all others. Name real "
+                'sites (kind = "by-column"), use one site (count = 1), or declare a rehearsal'
             )
 
     def open(self, split: Split, seed: int, *, may_look: bool = False) -> RowFederation:
@@ -248,9 +248,11 @@ class Csv(SourceBase):
 
     def _pooled_statistics(self, split: Split) -> tuple[str, ...]:
         """Describe the statistics that are taken from all records together, whatever the promise."""
-        moments = ("means and spreads of all records, to standardize features",) * self.standardize
+        moments = (
+            "means and standard deviations of all records, to standardize features",
+        ) * self.standardize
         several = isinstance(split, SplitByCount) and split.count > 1
-        return moments + ("who is at which site: all records are dealt out together",) * several
+        return moments + ("the site of each record: all records are divided together",) * several
 
     @property
     def _given(self) -> Encoding:
@@ -278,8 +280,8 @@ class Csv(SourceBase):
             return self._rules
         if not may_look:
             raise Refused(
-                "standardize = true takes means and spreads from all records, which would leave the sites "
-                "unprotected: give public ones as `center` and `scale` in [data]"
+                "standardize = true needs means and standard deviations of all records, which would leave "
+                "the sites unprotected: give public ones as `center` and `scale` in [data]"
             )
         features = frame.drop(columns=[*leave, *self._targets.values()], errors="ignore")
         return with_scaling(features, self._rules, place)

@@ -61,7 +61,7 @@ AXES = {
     "hazard": "Cumulative hazard",
 }
 MODELLED = "predicted by a model: see the statement of its run"
-LOOKED = "bare: times, events and predictions of these records"
+LOOKED = "unprotected: times, events and predictions of these records"
 
 
 # Estimates
@@ -191,7 +191,12 @@ def _axis(kind: str) -> str:
 
 def _end(named: Mapping[str, Estimate]) -> float:
     last = max(float(_rows_at_risk(one).index[-1]) for one in named.values())
-    require(last > 0, "estimates", "known at time 0 alone", "known for longer: too much noise, or too few")
+    require(
+        last > 0,
+        "estimates",
+        "known at time 0 alone",
+        "known for longer: the noise is too large, or there are too few",
+    )
     return last
 
 
@@ -306,7 +311,7 @@ def _multiples(
 
 def require_few(field: str, count: int) -> None:
     """Refuse more lines than there are colours."""
-    require(count <= MOST, field, f"{count} of them", f"at most {MOST}, to be told apart")
+    require(count <= MOST, field, f"{count} of them", f"at most {MOST}, so that colors differ")
 
 
 def _lines(axes: Axes, found: Estimate, names: Sequence[str]) -> list[Label]:
@@ -498,7 +503,7 @@ class RiskBins:
     def missing(self) -> str:
         """Describe the number of unknown bins in words."""
         unknown = int(np.isnan(self.observed).sum())
-        words = f" {unknown} of {len(self.sizes)} bins not drawn: nobody in them was followed so long."
+        words = f" {unknown} of {len(self.sizes)} bins not drawn: no follow-up in them is that long."
         return words * bool(unknown)
 
 
@@ -516,7 +521,7 @@ def _bin_risks(
     }
     curves = by_site(life_table(RowFederation(tables)), level=level).values()
     followed = np.array([curve.at_risk([at])[0] > 0 or curve.at([at])[0] == 0 for curve in curves])
-    allowed = "a time up to which somebody in some bin was followed"
+    allowed = "a time within the follow-up of some bin"
     require(bool(followed.any()), "at", at, allowed)
     rows = [
         curve.table.iloc[int(np.searchsorted(curve.table.index, at, side="right")) - 1] for curve in curves

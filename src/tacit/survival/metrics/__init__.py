@@ -95,7 +95,7 @@ def _column(given: ArrayLike, index: int, records: int) -> NDArray[np.generic]:
         column = np.asarray(given)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidValue(f"array {index} is not allowed: it must be an array ({error})") from error
-    allowed = f"of {records} records, as time is; bind whatever is not one per record to the metric"
+    allowed = f"of {records} records, as time is; pass other arguments by functools.partial"
     require(column.shape[:1] == (records,), f"array {index}", f"shape {column.shape}", allowed)
     return column
 

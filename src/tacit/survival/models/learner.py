@@ -195,7 +195,7 @@ class TimeGridQuery(InitialQueryBase):
         counts = _denoise_counts(combined)
         if not counts.any():
             raise InvalidValue(
-                "cuts cannot be placed: the noise hides when events happen; give a public `horizon`, or the "
+                "cuts cannot be placed: the noise hides the times of events; give a public `horizon`, or the "
                 "`cuts` themselves, in [task]"
             )
         below = np.concatenate([[0.0], np.cumsum(counts)]).astype(np.float64)

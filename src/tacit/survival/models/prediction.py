@@ -243,7 +243,7 @@ class RelativeModel(GridModel):
 
     def _hazard_increments(self, ratios: Array) -> Array:
         if self.baseline is None:
-            raise Refused("curves need the hazard that all records share, which is asked when a run ends")
+            raise Refused("curves need the baseline hazard, which a run computes at its end")
         return self.baseline * exp(np.minimum(ratios, 50.0))
 
     def _risk_score(self, ratios: Array) -> Array:

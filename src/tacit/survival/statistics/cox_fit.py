@@ -250,8 +250,8 @@ class PrivateCoxFit(CoxFit):
 
 
 TOO_NOISY = (
-    "what the records say about some column does not stand out of the noise, so no number is shown. Give a "
-    "larger epsilon, fewer columns, a smaller bound, strata=None, or more records at each site"
+    "the noise hides the effect of some column, so no number is shown. Give a larger epsilon, fewer columns, "
+    "a smaller bound, strata=None, or more records at each site"
 )
 
 

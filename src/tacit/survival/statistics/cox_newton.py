@@ -34,7 +34,7 @@ CLEAR = 1e-5
 OWN = 1e-10
 # Relative rounding error allowed in the likelihood.
 SLACK = 1e-13
-EVENTLESS = "event is not allowed: no record has one, and nothing can be learnt about them"
+EVENTLESS = "event is not allowed: no record has one, so no effect can be estimated"
 
 
 @dataclass(frozen=True, eq=False)
@@ -466,7 +466,7 @@ def _require_identifiable(information: Array, columns: Sequence[str], ridge: flo
         if unit == 0:
             raise InvalidValue(
                 f"column {name} is not allowed: it is constant among those at risk, within every stratum, "
-                "and says nothing about who has an event. Leave it out"
+                "and carries no information about events. Remove it"
             )
     values, vectors = np.linalg.eigh(information / np.outer(found, found))
     if values[0] < OWN and ridge == 0:
@@ -504,7 +504,6 @@ def _divergence_message(columns: Sequence[str], beta: Array, lengths: Array) -> 
     values = ", ".join(f"{beta[place]:.3g}" for place in worst)
     kind = "column" if len(worst) == 1 else "columns"
     return (
-        f"{kind} {names} cannot be fitted: whoever has an event is separated from those at risk, and the "
-        f"coefficient grows beyond all bounds (by now {values}). Leave a column out, merge categories, or "
-        "give a ridge"
+        f"{kind} {names} cannot be fitted: records with an event are separated from those at risk, and the "
+        f"coefficient diverges (so far {values}). Leave a column out, merge categories, or give a ridge"
     )

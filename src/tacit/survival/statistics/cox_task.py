@@ -98,7 +98,9 @@ class Cox(SumTask):
             Refused: Something is.
         """
         if isinstance(privacy, Privacy):
-            raise Refused(f"{self.kind} keeps no promise: it lets out {WHAT}, all of it bare. {INSTEAD}")
+            raise Refused(
+                f"{self.kind} cannot keep a promise: it releases {WHAT}, all of it unprotected. {INSTEAD}"
+            )
         self.require_all_sites(privacy)
         return self
 
@@ -129,7 +131,7 @@ class Cox(SumTask):
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """Compute each site's slope at the tried coefficients (sites, coordinates)."""
         if state.ndim > 1:
-            raise Refused(f"{self.kind} has one state for all sites: leave baselines and [clusters] out")
+            raise Refused(f"{self.kind} has one state for all sites: remove baselines and [clusters]")
         shape = self._shape
         climb, told = shape.decode(state), np.zeros((len(cohort), shape.size))
         told[:, shape.indicators] = site_indicators(cohort.names, self.sites)
@@ -185,7 +187,7 @@ class Cox(SumTask):
     def stop_reason(self, state: Array) -> str | None:
         """Return the reason to stop if the next step would change nothing."""
         climb = self._shape.decode(state)
-        return f"the estimate has settled, after {climb.asked} rounds" if climb.settled else None
+        return f"the estimate has converged, after {climb.asked} rounds" if climb.settled else None
 
     def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """Harrell's concordance on held-out records."""
@@ -214,7 +216,7 @@ class Cox(SumTask):
 
         climb, tallies = self._shape.decode(state), self._shape.tallies(state)
         if climb.here is None or climb.null is None:
-            raise InvalidValue(f"{self.kind} has no fit yet: no round had all of its sites")
+            raise InvalidValue(f"{self.kind} has no fit yet: no round had all sites")
         curvature = climb.here.information + self.ridge * np.eye(len(climb.beta))
         inverse, ordered = np.asarray(np.linalg.inv(curvature), dtype=np.float64), from_sums(tallies[PAIRS])
         return CoxFit(
@@ -242,13 +244,13 @@ class Cox(SumTask):
     def findings(self, state: Array) -> list[str]:
         """That the fit is done, once it is."""
         climb = self._shape.decode(state)
-        return [f"settled in {climb.asked} rounds"] if climb.settled else []
+        return [f"converged in {climb.asked} rounds"] if climb.settled else []
 
     def shortcomings(self, state: Array) -> list[str]:
         """Return warnings: the fit has not converged, and the number of incomplete rounds."""
         climb, missed = self._shape.decode(state), self._shape.missed_rounds(state)
-        moving = f"NOT SETTLED in {climb.asked} rounds: coefficients still move; give it more rounds"
-        in_vain = f"{missed} rounds were left out: somebody was missing"
+        moving = f"NOT CONVERGED after {climb.asked} rounds: coefficients still change; use more rounds"
+        in_vain = f"{missed} rounds were skipped: a site was missing"
         return [moving] * (not climb.settled) + [in_vain] * bool(missed)
 
     def pictures(

@@ -307,7 +307,7 @@ def _area(exits: Exits, until: float) -> tuple[float, float]:
     """Return the area under one group's curve, and its standard error (Greenwood's, plus the noise)."""
     last = exits.times[exits.reliable_intervals - 1] if exits.reliable_intervals else 0.0
     # Beyond exact times the curve stays constant; beyond a grid, or in noise, it is unknown.
-    require(exits.exact or until <= last, "until", until, f"at most {last:g}: beyond it nothing is known")
+    require(exits.exact or until <= last, "until", until, f"at most {last:g}: the curve ends there")
     count = int(np.searchsorted(exits.times, until, side="left" if exits.spread else "right"))
     count = min(count + exits.spread, exits.reliable_intervals)
     steps, exposed = exits.happened[0][:count], exits.exposed[0][:count]

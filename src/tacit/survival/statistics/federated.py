@@ -288,9 +288,13 @@ def breslow(
     payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, records=federation)
     private = payment.private
     if private != (table.variance > 0):
-        raise Refused("exits and risks leave both bare or both with noise: give epsilon for both, or none")
+        raise Refused(
+            "exits and risks must both be private or both be open: give epsilon for both, or for none"
+        )
     if private and bound is None:
-        raise Refused("bound = None is not private: one record's risk has no limit. Give one, such as 2")
+        raise Refused(
+            "bound = None is not private: the risk of one record is not bounded. Give a bound, such as 2"
+        )
     require(bound is None or is_between(bound, 0, 700), "bound", bound, "above 0")
     limit, late = np.inf if bound is None else bound, "entry" in federation.store.targets
     if private:
@@ -393,8 +397,13 @@ def cox(
         private_cox.refuse_options(federation, options)
         limit = private_cox.feature_bounds(tables, bound, ranges)
         return private_cox.fit(tables, options, payment, limit)
-    require(bound is None and ranges is None, "epsilon", None, "given with bound or ranges, which serve it")
-    return _fit_unprotected(federation, tables, options)
+    require(
+        bound is None and ranges is None,
+        "epsilon",
+        None,
+        "given with bound or ranges, which apply only to it",
+    )
+    return _fit_open(federation, tables, options)
 
 
 @suppress_warnings()
@@ -414,8 +423,8 @@ def proportional_hazards(
     require_word("transform", transform, TRANSFORMS)
     if isinstance(fit, PrivateCoxFit):
         raise Refused(
-            "proportional_hazards has no private version: it would let sums of residuals out bare, beside a "
-            "fit that was paid for. Fit without epsilon where that is allowed"
+            "proportional_hazards has no private version: it would release sums of residuals without "
+            "protection. Fit without epsilon if that is allowed"
         )
     tables = _regression_tables(federation, fit.columns)
     parts = cox_newton.strata_of(tables, fit.strata == "site", fit.ties, fit.grid)
@@ -429,7 +438,7 @@ def proportional_hazards(
     )
 
 
-def _fit_unprotected(federation: RowFederation, tables: Mapping[str, Table], options: CoxOptions) -> CoxFit:
+def _fit_open(federation: RowFederation, tables: Mapping[str, Table], options: CoxOptions) -> CoxFit:
     names, robust = next(iter(tables.values())).columns, options.robust
     fewer = robust != "site" or len(names) < len(tables)
     require(fewer, "robust", robust, "used with more sites than columns: it has one residual for each site")

@@ -105,7 +105,7 @@ class KaplanMeier(SumTask):
     def __post_init__(self) -> None:
         if self.grid is not None:
             require_grid(self.grid)
-            require(self.horizon is None, "horizon", self.horizon, "left out where grid says the ends")
+            require(self.horizon is None, "horizon", self.horizon, "left out where grid gives the ends")
         require_count("cuts", self.cuts, MOST_CUTS)
         if self.horizon is not None:
             require_positive("horizon", self.horizon)
@@ -129,13 +129,13 @@ class KaplanMeier(SumTask):
             return replace(self, known=CountTerms())
         if self.grid is None and self.horizon is None:
             raise Refused(
-                f"{self.kind} needs public intervals: where exits are is not hidden by noise on how many "
-                "there are. Give [task] grid, their ends, or a horizon"
+                f"{self.kind} needs public intervals: noise on counts does not hide the times of exits. Give "
+                "[task] grid, their ends, or a horizon"
             )
         if privacy.clip_quantile is not None:
             raise Refused(
-                f"clip_quantile does not go with {self.kind}: counts are sent once, and there is nothing for "
-                "bounds to follow. Use a clip that stays"
+                f"clip_quantile does not go with {self.kind}: counts are sent once, so clip bounds cannot "
+                "adapt. Use a fixed clip"
             )
         known = CountTerms(
             unit=privacy.unit, law=privacy.mechanism, clip=privacy.clip, rehearsal=privacy.rehearsal
@@ -188,7 +188,12 @@ class KaplanMeier(SumTask):
 
     def at_round(self, number: int, rounds: int) -> Self:
         """Return this task; there is one round."""
-        require(rounds == 1, "rounds", rounds, f"1: {self.kind} counts everybody once, and the rest is free")
+        require(
+            rounds == 1,
+            "rounds",
+            rounds,
+            f"1: {self.kind} counts all records once, and everything else is free",
+        )
         return self
 
     @property
@@ -306,7 +311,7 @@ class KaplanMeier(SumTask):
         whom = from_sites(len(came)) if everybody else f"from {len(came)} of {len(known.sites)} sites"
         if not known.noise:
             return PUBLIC if known.public else f"bare: {WHAT}, {whom}"
-        less = f"; sites of longer counts than {known.clip:g} count for less" if known.unit == "site" else ""
+        less = f"; sites with counts longer than {known.clip:g} are clipped" if known.unit == "site" else ""
         again = "; REHEARSAL: the noise repeats with the seed and protects nobody" if known.rehearsal else ""
         return (
             f"released: {WHAT}, {whom}, with noise of deviation {known.noise:.4g} in each count of all sites "

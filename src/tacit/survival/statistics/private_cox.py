@@ -87,11 +87,11 @@ def refuse_options(federation: RowFederation, options: CoxOptions) -> None:
     refuse_weights(federation)
     if options.grid is None:
         raise NotSeparable(
-            "grid = None would fit the partial likelihood, which couples everybody at risk and cannot "
-            "protect single records: give the ends of public intervals, such as "
-            "numpy.linspace(0, horizon, 11)[1:]"
+            "grid = None would fit the partial likelihood, which couples all records at risk and cannot "
+            "protect single ones: give the ends of public intervals, such as numpy.linspace(0, horizon, "
+            "11)[1:]"
         )
-    allowed = "False with epsilon: errors allow for the noise, not for the model"
+    allowed = "False with epsilon: standard errors account for the noise, not for a wrong model"
     require(not options.robust, "robust", options.robust, allowed)
     require(options.ridge == 0, "ridge", options.ridge, "0 with epsilon")
 
@@ -104,8 +104,9 @@ def feature_bounds(
     if ranges is None:
         if bound is None:
             raise Refused(
-                "bound = None is not private: nothing limits one record's features. Give the ranges of all "
-                'columns, such as ranges={"age": (18, 100)}, or a bound on the length of standardised ones'
+                "bound = None is not private: the features of one record are not bounded. Give the ranges of "
+                'all columns, such as ranges={"age": (18, 100)}, or a bound on the norm of standardized '
+                "ones"
             )
         require_positive("bound", bound)
         everywhere, still = np.full(len(columns), np.inf), np.zeros(len(columns))
@@ -171,7 +172,10 @@ class _Sites:
         self, tables: Mapping[str, Table], grid: Array, limit: FeatureBounds, payment: Payment
     ) -> None:
         if payment.delta == 0:
-            raise Refused("delta = 0 takes Laplace noise, which is too much for a regression: give 1e-5, say")
+            raise Refused(
+                "delta = 0 takes Laplace noise, which is too much for a regression: give delta "
+                "above 0, such as 1e-5"
+            )
         assert payment.epsilon is not None
         self.tables, self.grid = tables, grid
         self.late = any("entry" in table.targets for table in tables.values())

@@ -46,7 +46,7 @@ class SumTask(TaskBase):
 
     def require_all_sites(self, privacy: Privacy | Open) -> None:
         """Refuse to draw sites: a sum is one of all of them."""
-        allowed = f"1: {self.kind} adds up what all sites have"
+        allowed = f"1: {self.kind} sums the counts of all sites"
         require(privacy.participation == 1, "participation", privacy.participation, allowed)
 
     def present_sites(self, mean: Array, sites: Sequence[str]) -> tuple[str, ...]:
@@ -64,8 +64,8 @@ class SumTask(TaskBase):
     def not_a_mean(self) -> InvalidValue:
         """Return the error for indicators of an aggregate other than a mean."""
         return InvalidValue(
-            f"{self.kind} adds up what the sites send, and this is no plain mean of it: leave [aggregation] "
-            "and [server] out"
+            f"{self.kind} adds up what the sites send, which needs a plain mean: remove [aggregation] and "
+            "[server]"
         )
 
 
@@ -128,7 +128,7 @@ def coarsen(table: LifeTable) -> LifeTable:
     parts = [exits.ravel(), counts[left - 1 : left]]
     if table.late:
         parts += [np.add.reduceat(counts[left:-1], starts), counts[-1:]]
-    told = f"{table.provenance}; every {joined} intervals are taken together, to stand out of the noise"
+    told = f"{table.provenance}; every {joined} intervals are merged, because of the noise"
     return replace(
         table,
         grid=table.grid[np.minimum(starts + joined, times) - 1],

@@ -24,8 +24,9 @@ from tacit.compat.federated_survival.core.translation import (
 )
 from tacit.compat.federated_survival.data.loader import require_outcomes
 from tacit.errors import InvalidValue, require, require_word
-from tacit.learning.task import Goal, Task
-from tacit.privacy.mechanisms.base import NoPrivacy
+from tacit.learning.task import Goal, Task, TaskBase
+from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
+from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.reports.text import progress
 from tacit.runs.fit import fit
@@ -312,7 +313,7 @@ class ScoringTask:
         quantiles: Between which quantiles of the times of a table its Brier score is integrated.
     """
 
-    task: Task
+    task: TaskBase
     training: RowFederation
     tables: Mapping[str, Table]
     quantiles: tuple[float, float]
@@ -335,6 +336,18 @@ class ScoringTask:
             instead="use tacit.fit, which scores held-out records alone",
         )
         return replace(self, task=self.task.bind(federation, provenance))
+
+    def with_privacy(self, privacy: Privacy | Open) -> Self:
+        """The task under a promise, with the same scores."""
+        return replace(self, task=self.task.with_privacy(privacy))
+
+    def with_mechanism(self, mechanism: Mechanism) -> Self:
+        """The task that knows the noise, with the same scores."""
+        return replace(self, task=self.task.with_mechanism(mechanism))
+
+    def at_round(self, number: int, rounds: int) -> Self:
+        """The task in a round, with the same scores."""
+        return replace(self, task=self.task.at_round(number, rounds))
 
     def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """The scores of every table; `held_out` is one of them, or a part of it."""

@@ -1,6 +1,6 @@
 "use strict";
-// What the page can do beside being read: sort tables, enlarge figures on a phone, print what is folded, renew
-// itself while a run goes on.
+// What the page can do beside being read: sort tables, enlarge figures on a phone, keep the answers of a form
+// when the page is saved, print what is folded, renew itself while a run goes on.
 (() => {
   const all = (selector, within = document) => [...within.querySelectorAll(selector)];
   const ORDERS = { 1: "ascending", [-1]: "descending" };
@@ -71,6 +71,16 @@
       });
     }
   };
+
+  // A saved page holds the text of a field, not what was typed; a field is as high as its answer.
+  const fit = (field) => {
+    field.style.height = "auto";
+    field.style.height = `${field.scrollHeight}px`;
+  };
+  all("textarea").forEach((field) => {
+    fit(field);
+    field.addEventListener("input", () => { field.textContent = field.value; fit(field); });
+  });
 
   let closed = [];
   addEventListener("beforeprint", () => {

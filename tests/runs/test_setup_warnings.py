@@ -9,9 +9,9 @@ from tacit.aggregation.robust.coordinatewise import Median, TrimmedMean
 from tacit.aggregation.robust.krum import Krum
 from tacit.aggregation.robust.mixing import Bucketing
 from tacit.aggregation.robust.reweighted import CovarianceFilter
-from tacit.aggregation.warnings import aggregation_warnings, min_sites_for
 from tacit.errors import Refused
 from tacit.privacy.mechanisms.secure_sum import honest
+from tacit.runs.setup import aggregation_warnings, min_sites_for
 
 
 def promise(noise: str, **given: object) -> Privacy:
@@ -25,13 +25,15 @@ def told(rule, sites: int | None, privacy: Privacy | Open = Open(), **given) -> 
 @pytest.mark.parametrize("sites", [2, 3])
 def test_among_fewer_than_four_nobody_is_outvoted(sites: int):
     assert told(TrimmedMean(f=0), sites) == [
-        f"with {sites} sites nobody can outvote a bad one: updates are only screened"
+        f"with {sites} sites, no rule can outvote a dishonest one: updates are only screened"
     ]
-    assert "nobody can outvote" not in " ".join(told(TrimmedMean(f=1), 4))
+    assert "no rule can outvote" not in " ".join(told(TrimmedMean(f=1), 4))
 
 
 def test_a_rule_that_stands_no_liar_says_so_and_one_that_does_not_claim_to_is_silent():
-    assert told(TrimmedMean(f=0), 9) == ["trimmed-mean as it is set stands no liar among 9 sites"]
+    assert told(TrimmedMean(f=0), 9) == [
+        "trimmed-mean with these options tolerates no dishonest site among 9 sites"
+    ]
     assert told(TrimmedMean(f=1), 9) == []
     assert told(Mean(), 2) == told(Mean(), 9) == []
 
@@ -42,7 +44,7 @@ def test_a_third_of_the_sites_is_much_to_stand(f: int, sites: int, many: bool):
 
 
 def test_what_suffers_under_noise_at_the_sites_is_told_there_alone():
-    suffering = "loses more to noise at the sites than the mean does"
+    suffering = "loses more accuracy to noise at the sites than the mean"
     assert suffering in " ".join(told(Median(), 9, promise("site")))
     assert suffering not in " ".join(told(Median(), 9, promise("server")))
     assert suffering not in " ".join(told(CovarianceFilter(f=1), 9, promise("site")))
@@ -51,13 +53,12 @@ def test_what_suffers_under_noise_at_the_sites_is_told_there_alone():
 
 def test_where_nobody_sees_single_updates_that_is_said():
     assert told(Mean(), 9, promise("secure")) == [
-        "nobody sees the update of a single site, so a site that lies is limited only by the clip that it "
-        "chooses to obey"
+        "the server sees no single update, so nothing but its own clipping limits a dishonest site"
     ]
     buckets = Bucketing(then=Median(f=1), size=3)
     assert "1 of 4 buckets can be outvoted" in told(buckets, 12, promise("secure"))[0]
     unknown = told(buckets, None, promise("secure"))
-    assert unknown == ["nobody sees the update of a single site: one that lies spoils the sum of its bucket"]
+    assert unknown == ["the server sees no single update: a dishonest site spoils the sum of its bucket"]
 
 
 def test_a_quarantine_among_too_few_to_judge_is_told():
