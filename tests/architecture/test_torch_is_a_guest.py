@@ -66,7 +66,7 @@ def test_each_example_runs_and_reports_without_torch(example, options, tmp_path)
 def test_a_parquet_file_needs_its_extra_and_says_so(tmp_path):
     (tmp_path / "data.parquet").write_bytes(b"PAR1")
     found = without_torch(
-        "from tacit.sites.table import read\n"
+        "from tacit.sites.table_files import read\n"
         "try:\n    read(sys.argv[1])\nexcept Exception as error:\n    print(error)\n",
         str(tmp_path / "data.parquet"),
     )

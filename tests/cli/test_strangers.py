@@ -359,6 +359,6 @@ def test_what_real_federations_have_is_not_too_large(folder: Path):
     assert read(folder / "w.toml").data.features == 5000
     frame = pd.DataFrame({"time": [1.0, 2.0], "event": [0, 1], **{f"x{i}": [0.5, 1.5] for i in range(5000)}})
     frame.to_csv(folder / "wide.csv", index=False)
-    from tacit.sites.table import read as read_table
+    from tacit.sites.table_files import read as read_table
 
     assert read_table(folder / "wide.csv").shape == (2, 5002)

@@ -83,6 +83,11 @@ def test_a_run_gives_four_series_and_they_are_drawn(client_data: DataSet, tmp_pa
     runner = FSARunner(config)
     results = runner.run(client_data)
     require_results(results, 2)
+    assert [len(names) for names in results["selected_clients"]] == [2, 2]
+    numbers = runner.last_run.state.size
+    assert results["communication_bytes"] == [2 * 2 * 8 * numbers] * 2
+    with pytest.raises(KeyError, match="nonsense"):
+        results["nonsense"]
     style, figures = dict(mpl.rcParams), pyplot.get_fignums()
     path = tmp_path / "new" / "results.png"
     drawn = runner.plot_results(raw_results=results, output_path=path)
@@ -146,8 +151,17 @@ def test_gaussian_noise_is_told_with_its_true_price(client_data: DataSet):
         dp_clip_norm=1.0,
     )
     runner = FSARunner(config)
-    require_results(runner.run(client_data), 5)
+    # A multiplier that is said is explained, although it is the default; so are other sizes than the data's.
+    with pytest.warns(Explained, match="num_clients = 5 has no effect") as warned:
+        require_results(runner.run(client_data), 5)
+    assert "dp_noise_multiplier = 1 contradicts dp_epsilon = 1: it would cost epsilon" in str(
+        warned[0].message
+    )
     info = runner.get_privacy_info()
+    assert info["privacy_protection"] is True
+    assert info["sensitivity"] == config.dp_clip_norm
+    assert info["total_epsilon"] == info["epsilon"]
+    assert info["epsilon"] / 5 < info["per_round_epsilon"] < info["epsilon"]
     assert info["mechanism"] == "gaussian"
     assert 0.98 < info["epsilon"] <= 1.0
     assert info["delta"] == 1e-5
@@ -196,7 +210,8 @@ def test_mechanisms_are_compared_in_a_loop(client_data: DataSet):
             dp_delta=1e-5 if mechanism == "gaussian" else None,
             dp_sensitivity=1.0,
         )
-        found[mechanism] = FSARunner(config).run(client_data)
+        with pytest.warns(Explained, match="num_clients = 5 has no effect"):
+            found[mechanism] = FSARunner(config).run(client_data)
     for results in found.values():
         require_results(results, 3)
 

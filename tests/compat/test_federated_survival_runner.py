@@ -249,7 +249,7 @@ def test_curves_come_from_frames_by_name_and_from_arrays(clients: DataSet):
 def test_data_that_cannot_be_used_are_refused_by_name(
     clients: DataSet, change: dict[str, object], words: str
 ):
-    broken = DataSet(**{**vars(clients), **change})
+    broken = DataSet(**{**clients._asdict(), **change})
     with pytest.raises(InvalidValue, match=words):
         FSARunner(config()).run(broken)
 

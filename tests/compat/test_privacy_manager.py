@@ -1,5 +1,7 @@
 """The names people know, with an epsilon that is true."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 
 from tacit import Ledger
 from tacit.compat.privacy_manager import (
+    BudgetNearlyExhausted,
     DPSGDTrainer,
     PrivacyBudget,
     PrivacyManager,
@@ -20,6 +23,9 @@ from tacit.compat.privacy_manager import (
 )
 from tacit.errors import BudgetExhausted, InvalidValue
 from tacit.privacy.accounting import gaussian
+
+# Most tests use up their budget.
+pytestmark = pytest.mark.filterwarnings("ignore::tacit.compat.privacy_manager.BudgetNearlyExhausted")
 
 
 @pytest.mark.parametrize("rounds", [1, 10, 50, 100])
@@ -106,8 +112,9 @@ def test_nothing_to_protect_is_an_error_and_charges_nothing():
 def test_the_budget_counts_down():
     budget = PrivacyBudget(epsilon=1, delta=1e-5, num_rounds=4)
     remaining = [budget.epsilon_remaining()]
-    for _ in range(4):
-        budget.use_round()
+    for number in range(4):
+        with nullcontext() if number != 2 else pytest.warns(BudgetNearlyExhausted, match="1 of 4 releases"):
+            budget.use_round()
         remaining.append(budget.epsilon_remaining())
     assert remaining == sorted(remaining, reverse=True)
     assert remaining[0] == 1
@@ -124,12 +131,23 @@ def test_a_ledger_that_outlives_the_manager_remembers():
             PrivacyManager(epsilon=1, num_rounds=1, ledger=ledger).apply_privacy(np.ones(2))
 
 
+@pytest.mark.parametrize("named", ["advanced", "basic"])
+def test_another_composition_is_taken_and_explained_by_the_exact_one(named: str):
+    with pytest.warns(UserWarning, match=f'composition = "{named}" is not used'):
+        manager = PrivacyManager(num_rounds=10, composition=named)
+    assert manager.get_noise_scale() == PrivacyManager(num_rounds=10).get_noise_scale()
+    assert manager.get_privacy_status()["composition"] == "exact"
+    with pytest.raises(InvalidValue, match="composition"):
+        PrivacyManager(composition="optimal")
+
+
 def test_the_trainer_counts_what_goes_through():
     trainer = DPSGDTrainer(PrivacyManager(num_rounds=3))
-    for _ in range(2):
-        trainer.clip_and_noise_gradients({"w": np.ones(3)})
+    trainer.clip_and_noise_gradients({"w": np.ones(3)})
+    with pytest.warns(BudgetNearlyExhausted):
+        trainer.clip_and_noise_gradients({"w": np.full(3, 0.1)})
     stats = trainer.get_stats()
-    assert (stats["training_steps"], stats["gradients_clipped"], stats["noise_added"]) == (2, 2, 2)
+    assert (stats["training_steps"], stats["gradients_clipped"], stats["noise_added"]) == (2, 1, 2)
     assert stats["privacy_budget"]["rounds_used"] == 2
 
 

@@ -12,7 +12,7 @@ from tacit.deploy.site.answer_log import AnswerLog
 from tacit.errors import InvalidFile, LedgerUnusable
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime import files
-from tacit.sites.table import read
+from tacit.sites.table_files import read
 
 SOURCES = sorted((Path(__file__).parents[2] / "src" / "tacit").rglob("*.py"))
 

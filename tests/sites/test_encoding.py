@@ -123,9 +123,9 @@ def test_what_reads_like_a_missing_value_is_a_level_if_it_is_said_so():
 @pytest.mark.parametrize(
     ("rules", "column", "example"),
     [
-        (Encoding(), "age", r"fill = \{ age = 0.0 \}"),
+        (Encoding(), "age", r"fill = \{ age = 50.0 \}"),
         (Encoding(levels={"sex": ["f", "m"]}), "sex", r'fill = \{ sex = "f" \}'),
-        (Encoding(), "blood pressure", r'fill = \{ "blood pressure" = 0.0 \}'),
+        (Encoding(), "blood pressure", r'fill = \{ "blood pressure" = 50.0 \}'),
     ],
 )
 def test_a_missing_value_without_a_rule_is_counted_and_the_way_out_named(

@@ -8,6 +8,7 @@ is charged to a ledger before its noise is drawn, and a release that the budget 
 """
 
 import secrets
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -15,13 +16,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import BudgetExhausted, InvalidValue, require_count, require_positive
+from tacit.errors import BudgetExhausted, InvalidValue, require_count, require_positive, require_word
 from tacit.privacy import accounting
 from tacit.privacy.accounting import gaussian, theorems
 from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import noisy_answer
-from tacit.privacy.mechanisms.clip import clip_rows
+from tacit.privacy.mechanisms.clip import clip_rows, lengths
 from tacit.runtime.arrays import as_array, as_numpy
 from tacit.runtime.contracts import TensorLike
 from tacit.runtime.keys import Key
@@ -35,6 +36,16 @@ if TYPE_CHECKING:
     Gradients = TypeVar("Gradients", NDArray[Any], Tensor, Mapping[str, NDArray[Any]], Mapping[str, Tensor])
 else:
     Gradients = TypeVar("Gradients")
+
+
+# How releases are composed, and the other theorems that users may name.
+EXACT, THEOREMS = "exact", ("advanced", "basic")
+# The part of the planned releases that is left when a warning comes.
+FEW_LEFT = 0.1
+
+
+class BudgetNearlyExhausted(UserWarning):
+    """Few of the planned releases are left; nothing is refused yet."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,7 @@ class PrivacyBudget:
         relation: The neighboring relation, see `PrivacyManager`.
         ledger: The account to charge; one in memory by default.
         rehearsal: True if the noise repeats, and so protects no one.
+        composition: The theorem that prices several releases; see `PrivacyManager`.
     """
 
     def __init__(
@@ -73,7 +85,9 @@ class PrivacyBudget:
         relation: Relation = "add-remove",
         ledger: Ledger | None = None,
         rehearsal: bool = False,
+        composition: str = EXACT,
     ) -> None:
+        _explain_composition(composition)
         self.params = PrivacyParams(epsilon, delta)
         require_count("num_rounds", num_rounds)
         self.num_rounds = num_rounds
@@ -105,11 +119,17 @@ class PrivacyBudget:
         )
 
     def use_round(self, clip_norm: float = 1.0) -> Release:
-        """Pay for one release, and return it.
+        """Pay for one release, and return it; a warning comes when few are left.
 
         Raises:
             BudgetExhausted: The budget is spent, or the ledger cannot bear all of it; nothing was charged.
         """
+        release = self.pay(clip_norm)
+        self.warn_early(depth=2)
+        return release
+
+    def pay(self, clip_norm: float) -> Release:
+        """Pay for one release without a warning; see `use_round`."""
         if self.rounds_used >= self.num_rounds:
             raise BudgetExhausted(
                 f"all {self.num_rounds} releases are used; give a budget for more with num_rounds"
@@ -120,6 +140,23 @@ class PrivacyBudget:
         self.ledger.charge([release], plan=self._plan)
         self.rounds_used += 1
         return release
+
+    def warn_early(self, *, depth: int) -> None:
+        """Warn once when few releases are left, before one is refused.
+
+        Args:
+            depth: The number of calls between this one and the user's line.
+        """
+        left = self.num_rounds - self.rounds_used
+        few = max(round(FEW_LEFT * self.num_rounds), 1)
+        if left == few and self.num_rounds > 1:
+            warnings.warn(
+                f"{left} of {self.num_rounds} releases are left: the one after them is refused; a budget for "
+                "more "
+                "is planned with num_rounds",
+                BudgetNearlyExhausted,
+                stacklevel=depth + 1,
+            )
 
     def epsilon_spent(self) -> float:
         """Epsilon of everything released so far."""
@@ -142,6 +179,7 @@ class PrivacyBudget:
             "epsilon_spent": self.epsilon_spent(),
             "epsilon_remaining": self.epsilon_remaining(),
             "exhausted": self.rounds_used >= self.num_rounds,
+            "composition": EXACT,
         }
 
 
@@ -165,6 +203,8 @@ class PrivacyManager:
         relation: `add-remove` or `replace`.
         ledger: An account that outlives this object; one in memory by default.
         seed: Repeats the noise, for tests; such noise protects no one, and the status says so.
+        composition: Taken for compatibility: releases are composed exactly, which is never worse than
+            `advanced` or `basic` composition, so a warning says that those are not used.
     """
 
     def __init__(
@@ -177,7 +217,9 @@ class PrivacyManager:
         relation: Relation = "add-remove",
         ledger: Ledger | None = None,
         seed: int | None = None,
+        composition: str = EXACT,
     ) -> None:
+        _explain_composition(composition)
         self.params = PrivacyParams(epsilon, delta, clip_norm)
         self.privacy_budget = PrivacyBudget(
             epsilon, delta, num_rounds, relation=relation, ledger=ledger, rehearsal=seed is not None
@@ -194,22 +236,28 @@ class PrivacyManager:
         """Scale the gradients down, all together, to length `clip_norm`; NaN anywhere gives zero."""
         return _rebuild(gradients, clip_rows(_flat(gradients), self.clip_norm))
 
-    @suppress_warnings()
     def add_gaussian_noise(self, gradients: Gradients) -> Gradients:
         """Charge one release and add its noise; what is too long is clipped first, or the noise would not do.
 
         Raises:
             BudgetExhausted: The budget is spent; nothing was charged and nothing is released.
         """
-        flat = _flat(gradients)
-        release = self.privacy_budget.use_round(self.clip_norm)
-        key = self._key / self.privacy_budget.rounds_used
-        return _rebuild(gradients, noisy_answer(flat, release, key))
+        return self.release(gradients, depth=3)
 
-    @suppress_warnings()
     def apply_privacy(self, gradients: Gradients) -> Gradients:
         """Clip, charge and add noise: one private release."""
-        return self.add_gaussian_noise(gradients)
+        return self.release(gradients, depth=3)
+
+    def release(self, gradients: Gradients, *, depth: int) -> Gradients:
+        """One private release, with a warning when few are left; `depth` as for `warn_early`."""
+        # Work on private gradients warns of nothing; what the budget has left does not depend on them.
+        with suppress_warnings():
+            flat = _flat(gradients)
+            paid = self.privacy_budget.pay(self.clip_norm)
+            key = self._key / self.privacy_budget.rounds_used
+            noisy = _rebuild(gradients, noisy_answer(flat, paid, key))
+        self.privacy_budget.warn_early(depth=depth)
+        return noisy
 
     def get_noise_scale(self) -> float:
         """The standard deviation of the noise on each coordinate; the same in every round."""
@@ -231,20 +279,25 @@ class DPSGDTrainer:
 
     def __init__(self, privacy_manager: PrivacyManager) -> None:
         self.privacy_manager = privacy_manager
-        self.steps = 0
+        self.steps = self.clipped = 0
 
-    @suppress_warnings()
     def clip_and_noise_gradients(self, gradients: Gradients) -> Gradients:
         """One private release; every call is charged, whatever the loop calls a round."""
-        private = self.privacy_manager.apply_privacy(gradients)
+        with suppress_warnings():
+            long = bool(lengths(_flat(gradients)) > self.privacy_manager.clip_norm)
+        private = self.privacy_manager.release(gradients, depth=3)
         self.steps += 1
+        self.clipped += long
         return private
 
     def get_stats(self) -> dict[str, Any]:
-        """Return the number of processed gradients and their price."""
+        """Return the number of processed gradients, of those that were too long, and their price.
+
+        How many were clipped depends on private records: no epsilon covers it, so keep it to yourself.
+        """
         return {
             "training_steps": self.steps,
-            "gradients_clipped": self.steps,
+            "gradients_clipped": self.clipped,
             "noise_added": self.steps,
             "privacy_budget": self.privacy_manager.privacy_budget.get_status(),
         }
@@ -291,6 +344,19 @@ def basic_composition_epsilon(eps: float, T: int) -> float:
     require_positive("eps", eps)
     require_count("T", T)
     return theorems.basic_composition(eps, T)
+
+
+def _explain_composition(given: str) -> None:
+    """Warn of a theorem that would claim more than exact composition."""
+    require_word("composition", given, (EXACT, *THEOREMS))
+    if given != EXACT:
+        warnings.warn(
+            f'composition = "{given}" is not used: releases are composed exactly, which needs less noise for '
+            "the "
+            "same epsilon",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _multiplier(noise_scale: float, clip_norm: float) -> float:

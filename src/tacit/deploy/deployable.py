@@ -32,7 +32,7 @@ from tacit.sites.federation import Federation, RowFederation, require_rows
 from tacit.sites.names import COORDINATOR, require_site_name
 from tacit.sites.splits import ByColumn
 from tacit.sites.table import Table
-from tacit.sites.table import read as read_table
+from tacit.sites.table_files import read as read_table
 from tacit.sites.vertical import Subjects, VerticalFederation
 from tacit.survival.data.remote import RemoteRecords
 from tacit.survival.data.sources import Csv

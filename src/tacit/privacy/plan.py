@@ -88,6 +88,8 @@ def signal_to_noise(
 
 # Above this, a promise says little to the person it protects.
 WEAK_EPSILON = 10.0
+# Data of unknown size mostly have more records than this.
+FEW_RECORDS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,6 +214,12 @@ def _warnings(privacy: Privacy, statement: Statement, sites: int, records: int |
     if units is not None and privacy.delta * units > 1:
         found.append(
             f"delta {privacy.delta:g} is above one in {units:,} {privacy.unit}s: a person may be exposed"
+        )
+    elif units is None and privacy.delta * FEW_RECORDS > 1:
+        found.append(
+            f"delta {privacy.delta:g} is for data of at most {1 / privacy.delta:,.0f} records: with more, "
+            "somebody "
+            "may be exposed within the promise, and the run is refused; 1e-5 or less is usual"
         )
     elif records is not None and privacy.unit == "record" and privacy.delta * 10 * records > sites:
         each = records // max(sites, 1)

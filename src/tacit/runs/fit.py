@@ -54,7 +54,7 @@ from tacit.runtime.threads import one_thread
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.table import Records
-from tacit.sites.table import read as read_table
+from tacit.sites.table_files import read as read_table
 
 
 def fit(

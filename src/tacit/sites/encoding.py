@@ -26,6 +26,13 @@ Value = str | float | bool
 MISSING = frozenset(("", "NA", "N/A", "n/a", "<NA>", "#N/A", "NaN", "nan", "null", "NULL", "None"))
 # The largest number of levels that an error spells out.
 SHOWN = 12
+# The number that stands in a message for a usual value, which its reader knows.
+USUAL = 50.0
+# Values that are dates, and numbers with a comma for the point.
+DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4})\b.*")
+COMMA = re.compile(r"\s*[+-]?\d+,\d+\s*")
+# Words for an observation that ended without an event: they come first among the levels of events.
+CENSORED = frozenset(("0", "alive", "censored", "false", "living", "lost", "n", "no", "none"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +79,7 @@ class Encoding:
         """
         import pandas as pd
 
-        for column in self._mentioned:
+        for column in self.mentioned:
             require_column(frame, column, place)
         made: dict[str, Array] = {}
         for name, values in named_columns(frame, place).items():
@@ -81,6 +88,31 @@ class Encoding:
                 require(column not in made, f"columns in {place}", column, "different names")
                 made[column] = found
         return pd.DataFrame(made, index=frame.index)
+
+    def part(self, targets: Iterable[str]) -> "tuple[Encoding, Encoding]":
+        """Split these rules into those of the features and those of the targets."""
+        told = set(targets)
+        if told.isdisjoint(self.mentioned):
+            return self, Encoding()
+
+        def only(there: bool) -> Encoding:
+            kept = {rule: getattr(self, rule) for rule in ("levels", "fill", "center", "scale")}
+            return Encoding(**{
+                rule: {column: value for column, value in given.items() if (column in told) == there}
+                for rule, given in kept.items()
+            })  # fmt: skip
+
+        return only(False), only(True)
+
+    def codes(self, name: str, values: "pd.Series[Any]", place: str) -> Array:
+        """A target as numbers: one with levels gets their positions, so the first one is 0 (censored).
+
+        Raises:
+            InvalidValue: It holds a word that is none of its levels, or something that is no number.
+        """
+        if name in self.levels:
+            return self._ranks(name, values, place).astype(np.float64)
+        return numbers(name, values, place, target=True)
 
     def names(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Return the names of the encoded columns."""
@@ -91,7 +123,7 @@ class Encoding:
         origin = {name: column for column in self.levels for name in self._encode_column(column)}
         found = [origin.get(name, name) for name in names]
         # A column of one level gives no number, but its words are checked all the same.
-        return tuple(dict.fromkeys([*found, *self._mentioned]))
+        return tuple(dict.fromkeys([*found, *self.mentioned]))
 
     def features(self, frame: "pd.DataFrame", names: Sequence[str], place: str = "data") -> Array:
         """These columns as a matrix (records, names), from raw records.
@@ -107,7 +139,8 @@ class Encoding:
         return self.apply(frame.loc[:, list(columns)], place).loc[:, list(names)].to_numpy(dtype=np.float64)
 
     @property
-    def _mentioned(self) -> tuple[str, ...]:
+    def mentioned(self) -> tuple[str, ...]:
+        """The columns that a rule is about, each once."""
         return tuple(dict.fromkeys([*self.levels, *self.fill, *self.center, *self.scale]))
 
     def _encode_column(self, column: str) -> list[str]:
@@ -118,7 +151,9 @@ class Encoding:
     def _amounts(self, name: str, values: "pd.Series[Any]", place: str) -> dict[str, Array]:
         missing = values.isna().to_numpy()
         if missing.any() and name not in self.fill:
-            raise _missing(name, missing, place, "0.0")
+            raise _missing(
+                name, missing, place, f"{self.center.get(name, USUAL):.1f}", name not in self.center
+            )
         if values.dtype.kind in "biuf":
             found = values.to_numpy(dtype=np.float64, na_value=np.nan)
         else:
@@ -128,6 +163,14 @@ class Encoding:
         return {name: (found - self.center.get(name, 0.0)) / self.scale.get(name, 1.0)}
 
     def _indicators(self, name: str, values: "pd.Series[Any]", place: str) -> dict[str, Array]:
+        ranks = self._ranks(name, values, place)
+        return {
+            column: (ranks == rank).astype(np.float64)
+            for rank, column in enumerate(self._encode_column(name), start=1)
+        }
+
+    def _ranks(self, name: str, values: "pd.Series[Any]", place: str) -> NDArray[np.int64]:
+        """The position of each value among the levels of its column."""
         import pandas as pd
 
         levels = cast("Sequence[str]", self.levels[name])
@@ -150,10 +193,7 @@ class Encoding:
             if name not in self.fill:
                 raise _missing(name, missing, place, f'"{levels[0]}"')
             ranks = np.where(missing, levels.index(str(self.fill[name])), ranks)
-        return {
-            column: (ranks == rank).astype(np.float64)
-            for rank, column in enumerate(self._encode_column(name), start=1)
-        }
+        return ranks
 
 
 def infer_encoding(frame: "pd.DataFrame") -> Encoding:
@@ -207,8 +247,8 @@ def require_column(frame: "pd.DataFrame", name: str, place: str) -> None:
         raise InvalidValue(told, rule=told)
 
 
-def numbers(name: str, values: ArrayLike, place: str) -> Array:
-    """A copy as numbers; what cannot be one is refused by name."""
+def numbers(name: str, values: ArrayLike, place: str, *, target: bool = False) -> Array:
+    """A copy as numbers; what cannot be one is refused by name, and a `target` cannot be left out."""
     try:
         found = np.asarray(values)
         if found.dtype.kind in "mMc":
@@ -216,23 +256,90 @@ def numbers(name: str, values: ArrayLike, place: str) -> Array:
         # A copy: what was checked must not change behind our back.
         return np.array(found, dtype=np.float64)
     except (ValueError, TypeError, RuntimeError) as error:
+        mend = _mend_target(name, values) if target else _mend_feature(name, values)
         raise InvalidValue(
-            f"{name} in {place} does not hold numbers ({error}); encode it{_levels_to_give(name, values)}, "
-            "or leave it out",
-            rule=f"{name} must hold numbers; encode it by all levels that it may have, as in "
-            f'levels = {{ {_key(name)} = ["no", "yes"] }}, or leave it out',
+            f"{name} in {place} does not hold numbers ({error}); {mend}",
+            rule=_target_rule(name) if target else _feature_rule(name),
             rows=_wordy(values),
         ) from error
 
 
-def _levels_to_give(name: str, values: ArrayLike) -> str:
-    """Suggest the levels of a column of few words, for an error."""
-    found = np.asarray(values, dtype=object)
-    words = sorted({value for value in found.ravel() if isinstance(value, str)})
-    if not 0 < len(words) <= SHOWN:
-        return ""
+def _feature_rule(name: str) -> str:
+    return (
+        f"{name} must hold numbers, with a point for decimals; encode words by all levels that it may have, "
+        f"{_levels_to_give(name, ['no', 'yes'])}, or leave it out"
+    )
+
+
+def _target_rule(name: str) -> str:
+    return (
+        f"{name} must hold numbers, with a point for decimals: instead of dates the days between two of "
+        "them; "
+        f"for words of an event say their codes, first the word for censored, "
+        f"{_levels_to_give(name, ['censored', 'event'])}"
+    )
+
+
+def _mend_feature(name: str, values: ArrayLike) -> str:
+    """Advise about a feature that does not hold numbers."""
+    if _all_like(values, DATE):
+        return f"it holds dates: {_days(name)}, or leave it out"
+    if _all_like(values, COMMA):
+        return _mend_commas(name)
+    words = _words_of(values)
+    shown = f" by all levels that it may have, {_levels_to_give(name, words)}" if words else ""
+    return f"encode it{shown}, or leave it out"
+
+
+def _mend_target(name: str, values: ArrayLike) -> str:
+    """Advise about a target that does not hold numbers."""
+    if np.asarray(values).dtype.kind == "m":
+        return f'it holds durations: give numbers, as in frame["{name}"] = frame["{name}"].dt.days'
+    if _all_like(values, DATE):
+        return f"it holds dates: {_days(name)}"
+    if _all_like(values, COMMA):
+        return _mend_commas(name)
+    words = sorted(_words_of(values), key=lambda word: (word.lower() not in CENSORED, word))
+    if not words:
+        return "mend those records, or leave them out"
+    codes = _levels_to_give(name, words)
+    return f"if it is the event, say the codes of its words, first the one for censored, {codes}"
+
+
+def _days(name: str) -> str:
+    return (
+        "give the days between two dates, as in "
+        f'frame["{name}"] = (pandas.to_datetime(frame[END]) - pandas.to_datetime(frame[START])).dt.days'
+    )
+
+
+def _mend_commas(name: str) -> str:
+    return (
+        "its decimals have commas: write points, as by "
+        f'frame["{name}"] = frame["{name}"].str.replace(",", ".").astype(float)'
+    )
+
+
+def _all_like(values: ArrayLike, pattern: re.Pattern[str]) -> bool:
+    """True if every value that is no number is written like this."""
+    found = np.asarray(values)
+    if found.dtype.kind == "M":
+        return pattern is DATE
+    strange = [value for value in found.astype(object).ravel() if not _reads(value)]
+    return bool(strange) and all(pattern.fullmatch(str(value)) is not None for value in strange)
+
+
+def _words_of(values: ArrayLike) -> list[str]:
+    """The different words of a column, if they are few."""
+    found = sorted({value for value in np.asarray(values, dtype=object).ravel() if isinstance(value, str)})
+    return found if len(found) <= SHOWN else []
+
+
+def _levels_to_give(name: str, words: Sequence[str]) -> str:
+    """Write the levels of a column as a file and as Python has them."""
     shown = ", ".join(f'"{word}"' for word in words)
-    return f" by all levels that it may have, as in levels = {{ {_key(name)} = [{shown}] }}"
+    in_file = f"as in levels = {{ {_key(name)} = [{shown}] }}"
+    return f'{in_file}, in Python encoding=Encoding(levels={{"{name}": [{shown}]}})'
 
 
 def _wordy(values: ArrayLike) -> list[int]:
@@ -248,9 +355,13 @@ def _reads(value: Any) -> bool:  # noqa: ANN401
     return True
 
 
-def _missing(name: str, missing: NDArray[np.bool_], place: str, example: str) -> InvalidValue:
+def _missing(
+    name: str, missing: NDArray[np.bool_], place: str, example: str, usual: bool = False
+) -> InvalidValue:
     broken = f"{int(missing.sum())} of {len(missing)} records hold NaN or nothing"
-    mend = f"give a value for them, as in fill = {{ {_key(name)} = {example} }}, or leave the column out"
+    mend = f"give a value for them, as in fill = {{ {_key(name)} = {example} }}"
+    mend += f", with a usual value of {name} that is known in public instead of {example}" * usual
+    mend += ", or leave the column out"
     return InvalidValue(
         f"{name} in {place} is not allowed: {broken}; {mend}",
         rule=f"{name} is not allowed: nothing may be missing; {mend}",

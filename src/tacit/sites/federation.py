@@ -167,6 +167,8 @@ class RowFederation(Federation):
     # run sketches it in its present state.
     raw: tuple[Sketch, ...] = field(default=(), init=False)
     frame: "pd.DataFrame | None" = field(default=None, init=False)
+    # Columns left out that name a person in several records.
+    repeated: tuple[str, ...] = field(default=(), init=False)
     layout: ClassVar[Layout] = "rows"
 
     def __post_init__(self, tables: Mapping[str, Table], held_out_sites: Sequence[str] | None) -> None:
@@ -212,7 +214,8 @@ class RowFederation(Federation):
             name: from_frame(part, targets=targets, leave=(site,), place=f"site {name}", encoding=encoding)
             for name, part in by_site(frame, site, "data").items()
         }
-        return cls(tables, held_out=held_out, encoding=encoding).revise(frame=frame)
+        features = (encoding or Encoding()).part(targets)[0]
+        return cls(tables, held_out=held_out, encoding=features).revise(frame=frame)
 
     def __getitem__(self, name: str) -> Site:
         return Site(name, self.records_of(name))

@@ -14,7 +14,8 @@ from tacit.errors import InvalidFile, InvalidValue, Refused, require_word
 from tacit.sites.environments import EnvFederation
 from tacit.sites.federation import Cohort, Federation, RowFederation, require_alike
 from tacit.sites.splits import NamedSites, SplitBase
-from tacit.sites.table import Table, read
+from tacit.sites.table import Table
+from tacit.sites.table_files import read
 from tacit.sites.vertical import VerticalFederation
 
 if TYPE_CHECKING:

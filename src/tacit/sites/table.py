@@ -1,47 +1,33 @@
 """Records as numbers: a matrix of features and the targets beside it.
 
 A table is checked once, when it is made: every column named, every number finite. It stays where it lives.
-
-Tables in files: their kind, their size and their header are checked before any record is read.
-
-A table may have any origin: a small file can hold millions of rows, a header can name a column twice, and a
-file that is not regular may never end.
 """
 
 import hashlib
 import re
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import (
-    LONGEST_LINE,
-    LONGEST_TABLE,
-    MOST_COLUMNS,
-    MOST_NUMBERS,
-    MOST_RECORDS,
-    MOST_SITES,
-    InvalidFile,
-    InvalidValue,
-    TacitError,
-    choices,
-    quote,
-    require,
-    require_extra,
-)
-from tacit.runtime import files
+from tacit.errors import MOST_SITES, InvalidValue, choices, require
 from tacit.runtime.arrays import Array
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.encoding import Encoding, named_columns, numbers, require_column
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Names of columns that number records or name persons, in small letters and without signs between words.
+IDENTIFIERS = frozenset((
+    "id", "index", "mrn", "participant", "participantid", "patid", "patient", "patientid", "patientno",
+    "patientnumber", "patno", "personid", "pid", "recordid", "rowid", "rowname", "rownames", "rownumber",
+    "studyid", "subject", "subjectid", "subjectno", "subjid", "uuid",
+))  # fmt: skip
+# Records from which on whole numbers in steps of 1 are row numbers, and whole numbers in any order of size.
+FEW_IN_ORDER, MANY_IN_ORDER = 10, 50
 
 
 class Records(Protocol):
@@ -159,7 +145,8 @@ def from_frame(
         targets: The columns to learn about.
         leave: Columns that are neither targets nor features.
         place: The name of the records in errors.
-        encoding: The encoding of features that are not plain numbers.
+        encoding: The encoding of features that are not plain numbers, and of events that are words: a target
+            with levels gets their positions, 0 for the first.
 
     Raises:
         InvalidValue: A column is missing or does not hold finite numbers; the message names it.
@@ -167,15 +154,16 @@ def from_frame(
     require(bool(targets), "targets", list(targets), "at least one column")
     for name in (*targets, *leave):
         require_column(frame, name, place)
-    for name in targets:
-        _require_one(frame, name, place)
+    _require_columns_once(frame, leave, place)
+    rules, coded = (encoding or Encoding()).part(targets)
     known = named_columns(frame, place)
     chosen = frame.loc[:, [str(name) not in targets and str(name) not in leave for name in frame.columns]]
-    made = (encoding or Encoding()).apply(chosen, place)
+    _require_features(chosen, rules.levels, place)
+    made = rules.apply(chosen, place)
     require(made.shape[1] > 0, "features", "no column", f"at least one column beside {choices(targets)}")
     return Table(
         made.to_numpy(dtype=np.float64),
-        {name: numbers(name, known[name], place) for name in targets},
+        {name: coded.codes(name, known[name], place) for name in targets},
         tuple(str(name) for name in made.columns),
         place,
     )
@@ -219,32 +207,60 @@ def concatenate(parts: Sequence[Table], place: str = "data") -> Table:
     return Table(np.concatenate([part.features for part in parts]), targets, parts[0].columns, place)
 
 
-@suppress_warnings()
-def read(path: str | Path, *, words: Sequence[str] = ()) -> "pd.DataFrame":
-    """Read a CSV or Parquet file.
-
-    Args:
-        path: The file.
-        words: Columns to take as they are written, such as the names of sites: 007 is not 7, NA is a name.
-
-    Raises:
-        InvalidFile: It is not there, not a plain file, not such a file, too large, or empty; or its header
-            names a column twice.
-    """
-    suffix = Path(path).suffix.lower()
-    if suffix not in (".csv", ".parquet"):
-        raise InvalidFile(f'{path} is not allowed: it must end in ".csv" or ".parquet"')
-    return read_plain(path, parquet=suffix == ".parquet", words=words)
-
-
-def _require_one(frame: "pd.DataFrame", name: str, place: str) -> None:
-    """Refuse a second column of a target's name, numbered by the program that wrote the table."""
-    for column in frame.columns:
-        if re.fullmatch(re.escape(name) + r"\.\d+", str(column)):
-            raise InvalidValue(
-                f"column {column} in {place} is not allowed: it is a second {name}, which programs may take "
+def _require_columns_once(frame: "pd.DataFrame", leave: Sequence[str], place: str) -> None:
+    """Refuse a second column of one name, numbered by the program that read or wrote the table."""
+    names = {str(name) for name in frame.columns}
+    for name in names - set(leave):
+        first = re.sub(r"\.\d+$", "", name)
+        if first != name and first in names:
+            told = (
+                f"column {name} in {place} is not allowed: it is a second {first}, which programs may take "
                 "for the same column; rename it, or remove it"
             )
+            raise InvalidValue(told, rule=told)
+
+
+def is_identifier(name: str) -> bool:
+    """True for a column that by its name numbers records or names persons."""
+    plain = re.sub(r"[\s_.-]+", "", name).lower()
+    return plain in IDENTIFIERS or re.fullmatch(r"unnamed:\d+", plain) is not None
+
+
+def _require_features(frame: "pd.DataFrame", coded: Collection[str], place: str) -> None:
+    """Refuse identifiers and row numbers as features: they tell nothing of a new patient, and fit noise.
+
+    Args:
+        frame: The features as they are in the file.
+        coded: The columns with levels.
+        place: The name of the records in errors.
+    """
+    for column in frame.columns:
+        name = str(column)
+        mend = (
+            f'leave it out, as by leave = ["{name}"] in [data], in Python by frame.drop(columns=["{name}"])'
+        )
+        if is_identifier(name):
+            told = f"{name} in {place} is not allowed as a feature: by its name it is an identifier; {mend}"
+            raise InvalidValue(told, rule=told)
+        if name not in coded and _numbers_rows(frame[column]):
+            why = "it must not number the records, one after the other"
+            raise InvalidValue(
+                f"{name} in {place} is not allowed as a feature: {why}; {mend}",
+                rule=f"{name} is not allowed as a feature: {why}; {mend}",
+            )
+
+
+def _numbers_rows(values: "pd.Series[Any]") -> bool:
+    """True for whole numbers that follow each other by 1, or all ascend or all descend over many records."""
+    if values.dtype.kind not in "iuf" or len(values) < FEW_IN_ORDER:
+        return False
+    found = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    # Whole numbers only: a measurement with decimals may well be in order.
+    if not bool((found == np.floor(found)).all()):
+        return False
+    steps = np.diff(found)
+    in_order = bool((steps > 0).all() or (steps < 0).all())
+    return in_order and (len(found) >= MANY_IN_ORDER or bool((np.abs(steps) == 1).all()))
 
 
 def _require_finite(name: str, values: Array, place: str) -> None:
@@ -253,105 +269,7 @@ def _require_finite(name: str, values: Array, place: str) -> None:
     if broken:
         raise InvalidValue(
             f"{name} in {place} is not allowed: {broken} of {len(values)} records hold NaN or infinity; it "
-            "must hold finite numbers",
-            rule=f"{name} is not allowed: it must hold finite numbers",
+            "must hold finite numbers; leave those records out",
+            rule=f"{name} is not allowed: it must hold finite numbers; leave out records where it does not",
             rows=np.flatnonzero(~finite) + 1,
         )
-
-
-# Bytes of a file read at a time.
-BLOCK = 2**22
-
-
-def read_plain(path: str | Path, *, parquet: bool, words: Sequence[str] = ()) -> "pd.DataFrame":
-    """Read a table from a plain file.
-
-    Args:
-        path: The file.
-        parquet: True for Parquet; CSV otherwise.
-        words: Columns of CSV to take as they are written.
-
-    Raises:
-        InvalidFile: It cannot be read, is no such file, too large, or empty; or names a column twice.
-    """
-    try:
-        with files.open_regular(path) as stream:
-            frame = _parquet(stream) if parquet else _csv(stream, words)
-    except TacitError as error:
-        rule = None if error.rule is None else f"{path} cannot be read: {error.rule}"
-        raise InvalidFile(f"{path} cannot be read: {error}", rule=rule) from error
-    except OSError as error:
-        told = f"{path} cannot be read: {files.explain(error)}"
-        raise InvalidFile(told, rule=told) from error
-    except Exception as error:
-        # The readers are not ours, refuse a damaged file by any exception, and quote or count what is in it.
-        rule = f"{path} cannot be read: it must be a CSV or Parquet file, every row as long as its heading"
-        words = str(error).strip() or type(error).__name__
-        raise InvalidFile(f"{path} cannot be read: {words}", rule=rule) from error
-    if frame.empty:
-        raise InvalidFile(f"{path} holds no records", rule=f"{path} holds no records")
-    return frame
-
-
-def _csv(stream: BinaryIO, words: Sequence[str]) -> "pd.DataFrame":
-    import pandas as pd
-
-    rows = _rows(stream)
-    stream.seek(0)
-    # Read the header as text: pandas would rename the second column of a name.
-    header = pd.read_csv(stream, header=None, nrows=1, dtype=str, keep_default_na=False)
-    names = [str(name) for name in header.iloc[0]]
-    _require_size(rows, len(names))
-    _require_different(name for name in names if name)
-    stream.seek(0)
-    return pd.read_csv(stream, low_memory=False, converters=dict.fromkeys(words, str))
-
-
-def _parquet(stream: BinaryIO) -> "pd.DataFrame":
-    import pandas as pd
-
-    require_extra("pyarrow", "parquet", "a Parquet file")
-    found: Any = import_module("pyarrow.parquet").ParquetFile(stream)
-    _require_size(int(found.metadata.num_rows), int(found.metadata.num_columns))
-    _require_different(str(name) for name in found.schema_arrow.names)
-    stream.seek(0)
-    return pd.read_parquet(stream)
-
-
-def _rows(stream: BinaryIO) -> int:
-    """Count the lines of a text; refuse one that is too long."""
-    size, rows, length = 0, 0, 0
-    while block := stream.read(BLOCK):
-        size, end = size + len(block), max(block.rfind(b"\n"), block.rfind(b"\r"))
-        rows += max(block.count(b"\n"), block.count(b"\r"))
-        length = len(block) - 1 - end if end >= 0 else length + len(block)
-        if size > LONGEST_TABLE:
-            told = f"it is larger than {LONGEST_TABLE:,} bytes"
-            raise InvalidFile(told, rule=told)
-        if length > LONGEST_LINE:
-            told = f"a line of it is longer than {LONGEST_LINE:,} bytes"
-            raise InvalidFile(told, rule=told)
-    return rows
-
-
-def _require_size(rows: int, columns: int) -> None:
-    """Refuse a table that memory could not hold."""
-    for number, most, what in (
-        (rows, MOST_RECORDS, "rows"),
-        (columns, MOST_COLUMNS, "columns"),
-        (rows * columns, MOST_NUMBERS, "values"),
-    ):
-        if number > most:
-            rule = f"it may have at most {most:,} {what}"
-            raise InvalidFile(f"it has {number:,} {what}, and may have {most:,}", rule=rule)
-
-
-def _require_different(names: Iterable[str]) -> None:
-    """Refuse a header that names a column twice: one of the two would be taken for the other.
-
-    Blanks around a name do not make it another one: a reader would not see the difference.
-    """
-    for name, many in Counter(name.strip() for name in names).items():
-        if many > 1:
-            told = f"its header names the column {quote(name)} {many} times: rename all but one"
-            raise InvalidFile(told, rule=told)

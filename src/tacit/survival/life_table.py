@@ -438,6 +438,14 @@ def _require_exits(table: Table, states: int, by: str | None, place: str) -> Non
     if by not in table.columns:
         raise InvalidValue(f"by = {by!r} is not allowed: {place} has no such column{hint(by, table.columns)}")
     values = table.features[:, table.columns.index(by)]
-    require(
-        bool(np.isin(values, (0, 1)).all()), f"{by} in {place}", "something else", "0 or 1, for two groups"
-    )
+    if not np.isin(values, (0, 1)).all():
+        must = f"a column of 0 and 1 for two groups; for more, make one for each comparison, {_one_group(by)}"
+        raise InvalidValue(
+            f"by = {by!r} is not allowed: it must be {must} ({by} in {place} holds other values)",
+            rule=f"by = {by!r} is not allowed: it must be {must}",
+        )
+
+
+def _one_group(column: str) -> str:
+    """Say how one group becomes a column of 0 and 1."""
+    return f'as in frame["{column} 3"] = (frame["{column}"] == 3).astype(float)'

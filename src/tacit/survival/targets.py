@@ -14,6 +14,11 @@ from tacit.sites.table import Table
 
 # Share of the events that the grid covers; the very last ones are far apart.
 LAST_LEVEL = 0.99
+# Advice about codes of events.
+CODES = (
+    'of several causes choose one, as in [data] cause = 1, or "any"; where 1 means censored and 2 the event, '
+    "as in some programs, say cause = 2"
+)
 
 
 def require_values(
@@ -41,15 +46,11 @@ def require_values(
         _require_all(whole, "event", place, "0 (censored), or the cause as a whole number from 1 on")
     elif not bool(np.isin(event, range(causes + 1)).all()):
         allowed = "1 (happened)" if causes == 1 else f"a cause from 1 to {causes}"
-        mend = (
-            '; of several causes choose one, as in [data] cause = 1, or "any"'
-            if (event > causes).any()
-            else ""
-        )
+        mend = f"; {CODES}" if bool((event > causes).any()) else ""
         must = f"it must be {allowed} or 0 (censored)"
         raise InvalidValue(
             f"event in {place} is not allowed: {must}{mend}",
-            rule=f"event is not allowed: {must}; of several causes choose one, as in [data] cause = 1",
+            rule=f"event is not allowed: {must}; {CODES}",
             rows=np.flatnonzero(~np.isin(event, range(causes + 1))) + 1,
         )
     if entry is not None:

@@ -394,7 +394,7 @@ def test_a_level_may_read_like_a_missing_value(tmp_path: Path):
         ),
         (
             {"fill": {}},
-            r"^bmi in site oslo is not allowed: 30 of 30 records hold NaN or nothing.*fill = \{ bmi = 0.0",
+            r"^bmi in site oslo is not allowed: 30 of 30 records hold NaN or nothing.*fill = \{ bmi = 25.0",
         ),
         ({"fill": {"bmi": 1.0, "bim": 1.0}}, "^column bim is missing in site aker .did you mean"),
         ({"leave": ["di"]}, "^column di is missing in patients.csv"),

@@ -505,6 +505,36 @@ def test_columns_that_separate_together_are_named_together():
         cox(Federation({"only": table}))
 
 
+def a_factor_with_an_eventless_reference(records=400):
+    """Dummies of a factor whose reference is one censored patient: they grow together, without bound."""
+    draw = np.random.default_rng(7)
+    level = draw.integers(1, 5, records)
+    level[0] = 0
+    time, event = draw.exponential(1, records) + 0.01, (draw.random(records) < 0.3).astype(float)
+    time[0], event[0] = 2.0, 0.0
+    dummies = (level[:, None] == np.arange(1, 5)).astype(float)
+    names = ["age", "race_asian", "race_black", "race_other", "race_white"]
+    return np.column_stack([draw.normal(size=records), dummies]), names, time, event
+
+
+@pytest.mark.parametrize("sites", [1, 3])
+@pytest.mark.parametrize("strata", ["site", None])
+def test_dummies_whose_reference_has_no_event_are_named_together(sites, strata):
+    x, names, time, event = a_factor_with_an_eventless_reference()
+    parts = [slice(at, None, sites) for at in range(sites)]
+    tables = {
+        f"s{at}": from_arrays(x[rows], columns=names, time=time[rows], event=event[rows])
+        for at, rows in enumerate(parts)
+    }
+    said = r"^columns race_asian, race_black, race_other, race_white cannot be fitted: .*give a ridge"
+    with pytest.raises(InvalidValue, match=said):
+        cox(Federation(tables), strata=strata)
+    # The ways out that the message names.
+    assert np.isfinite(cox(Federation(tables), strata=strata, ridge=0.1).standard_errors).all()
+    fewer = cox(Federation(tables), strata=strata, columns=["age", *names[2:]])
+    assert fewer.standard_errors.max() < 1
+
+
 def test_a_strong_effect_is_not_taken_for_separation():
     draw = np.random.default_rng(4)
     x = draw.integers(0, 2, 3000).astype(float)

@@ -235,6 +235,21 @@ def test_a_column_that_separates_is_refused():
         fit(Cox(), Federation(tables), rounds=60)
 
 
+def test_columns_that_separate_together_are_refused_by_name_as_well():
+    draw = np.random.default_rng(7)
+    level = draw.integers(1, 4, 300)
+    level[0] = 0
+    time, event = draw.exponential(1, 300) + 0.01, (draw.random(300) < 0.3).astype(float)
+    time[0], event[0] = 2.0, 0.0
+    x = np.column_stack([draw.normal(size=300), level[:, None] == np.arange(1, 4)]).astype(float)
+    tables = {
+        name: from_arrays(x[rows], columns=["age", "b", "c", "d"], time=time[rows], event=event[rows])
+        for name, rows in {"one": slice(0, 150), "two": slice(150, 300)}.items()
+    }
+    with pytest.raises(InvalidValue, match=r"^columns b, c, d cannot be fitted"):
+        fit(Cox(), Federation(tables), rounds=60)
+
+
 @pytest.mark.parametrize(
     ("options", "choices", "told"),
     [

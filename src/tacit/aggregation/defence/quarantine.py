@@ -2,18 +2,20 @@
 
 Every round each site is compared with all others: is its update longer, does it point elsewhere, is it far
 from the rest? One anomaly says little, so anomalies add up (CUSUM) and wear off. A site that is left out is
-still judged, and comes back on trial once its suspicion is low.
+still judged, against those that take part alone and more strictly: as training settles, updates become short
+and noisy, and a lie stands out less in a single round. It comes back on trial once its suspicion is low.
 
 It sees the updates that the server sees, noise included, and nothing else. An attacker within the spread of
 honest sites is not found, here or anywhere: the aggregation rule has to tolerate that.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.aggregation.base import Array, rows_of
 from tacit.aggregation.geometry import gram_of, squared_distances
@@ -48,9 +50,10 @@ class Quarantine:
     """Quarantine: suspicion of every site, updated round by round.
 
     A round adds the excess over `drift` in the largest of three anomaly scores, in robust deviations, at most
-    `drift` itself: no site is left out before `threshold / drift` rounds. Suspicion stops at `threshold`. A
-    site that is honest from then on, with scores below half of `drift`, is back on trial after at most `2
-    (threshold - readmit) / drift` rounds.
+    `drift` itself: no site is left out before `threshold / drift` rounds. Suspicion stops at `threshold`. Of
+    a site that is left out, suspicion wears off by half of `drift` in a round: one that is honest from then
+    on, with scores below a quarter of `drift`, is back on trial after at most `4 (threshold - readmit) /
+    drift` rounds.
 
     Args:
         mode: `observe` reports which sites would be left out and leaves out none; `exclude` leaves them out.
@@ -99,7 +102,8 @@ class Quarantine:
         """
         if too_few_warning(len(updates.names)) is not None:
             return dict(past), ()
-        names, scores = anomaly_scores(updates, most)
+        out = {name for name, standing in past.items() if standing.status == "quarantined"}
+        names, scores = anomaly_scores(updates, most, out)
         found = {
             name: self._next_standing(past.get(name, Standing()), float(score))
             for name, score in zip(names, scores.max(axis=0), strict=True)
@@ -138,7 +142,9 @@ class Quarantine:
 
     def _next_standing(self, was: Standing, score: float) -> Standing:
         """Return the standing after one more round, without the limit on exclusions."""
-        step = min(score, 2 * self.drift) - self.drift
+        # A lie that hardly stands out is told from honest work by standing out round after round.
+        usual = self.drift / 2 if was.status == "quarantined" else self.drift
+        step = min(score, 2 * self.drift) - usual
         suspicion = min(max(was.suspicion + step, 0.0), self.threshold)
         status, left = self._verdict(was, suspicion)
         return Standing(status=status, suspicion=suspicion, seen=was.seen + 1, left=left)
@@ -215,10 +221,11 @@ def noise_warning(noise: float, clip: float, width: int) -> str | None:
     )
 
 
-def anomaly_scores(updates: Updates, most: int) -> tuple[tuple[str, ...], Array]:
+def anomaly_scores(updates: Updates, most: int, out: Collection[str] = ()) -> tuple[tuple[str, ...], Array]:
     """Return the names of the sites in order, and their anomaly scores by each sign (signs, sites).
 
-    Strange is what exceeds the median of all sites, in robust deviations.
+    Strange is what exceeds the median of all sites, in robust deviations. Sites in `out` are compared with
+    the others alone, who are each compared with the rest of them.
     """
     rows, order = rows_of(updates)
     names = tuple(updates.names[int(place)] for place in order)
@@ -230,8 +237,41 @@ def anomaly_scores(updates: Updates, most: int) -> tuple[tuple[str, ...], Array]
         -_cosines(gram),
         _logarithms(_neighbour_distances(gram, most) / typical),
     )
-    found = [_deviations(values, floor) for values, (_, floor) in zip(signs, SIGNS, strict=True)]
-    return names, np.stack(found)
+    found = np.stack([_deviations(values, floor) for values, (_, floor) in zip(signs, SIGNS, strict=True)])
+    kept = np.array([name not in out for name in names])
+    if kept.all() or int(kept.sum()) < FEWEST:
+        return names, found
+    return names, np.where(kept, found, _scores_against(gram, kept, typical))
+
+
+def _scores_against(gram: Array, kept: NDArray[np.bool_], typical: float) -> Array:
+    """The anomaly scores of all sites (signs, sites) against those that are `kept`, without themselves."""
+    signs = (
+        _logarithms(np.sqrt(gram.diagonal()) / typical),
+        -_cosines_with_others(gram, kept),
+        _logarithms(_distances_from(gram, kept) / typical),
+    )
+    return np.stack(
+        [_deviations(values, floor, kept) for values, (_, floor) in zip(signs, SIGNS, strict=True)]
+    )
+
+
+def _cosines_with_others(gram: Array, kept: NDArray[np.bool_]) -> Array:
+    """The cosine of each row with the geometric median of the kept ones, its own part taken out."""
+    weights = np.zeros(len(gram))
+    weights[kept] = geometric_median(gram[np.ix_(kept, kept)])
+    own, inner = weights * gram.diagonal(), gram @ weights
+    squares = float(weights @ inner) - 2 * weights * inner + weights * own
+    lengths = np.sqrt(gram.diagonal() * np.maximum(squares, 0.0))
+    return np.divide(inner - own, lengths, out=np.ones(len(gram)), where=lengths > 0)
+
+
+def _distances_from(gram: Array, kept: NDArray[np.bool_]) -> Array:
+    """The mean distance of each row from its nearest neighbours among the kept ones."""
+    distances = np.sqrt(squared_distances(gram))[:, kept]
+    # A row is no neighbour of itself.
+    distances[np.flatnonzero(kept), np.arange(int(kept.sum()))] = np.inf
+    return np.sort(distances, axis=1)[:, : int(kept.sum()) - 2].mean(axis=1)
 
 
 def _logarithms(values: Array) -> Array:
@@ -253,7 +293,7 @@ def _neighbour_distances(gram: Array, most: int) -> Array:
     return np.sort(distances, axis=1)[:, 1 : nearest + 1].mean(axis=1)
 
 
-def _deviations(values: Array, floor: float) -> Array:
-    """Return how far each value is above the median, in robust standard deviations of at least `floor`."""
-    above = values - np.median(values)
-    return above / max(NORMAL * float(np.median(np.abs(above))), floor)
+def _deviations(values: Array, floor: float, among: NDArray[np.bool_] | slice = slice(None)) -> Array:
+    """Return how far each value is above the median of some, in robust deviations of at least `floor`."""
+    above = values - np.median(values[among])
+    return above / max(NORMAL * float(np.median(np.abs(above[among]))), floor)

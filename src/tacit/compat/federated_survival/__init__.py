@@ -6,6 +6,7 @@
     core.config                FSAConfig
     core.runner                FSARunner
     core.differential_privacy  DifferentialPrivacy
+    utils.metrics              calculate_cindex, calculate_ibs
 
 What is different: the epsilon that `FSARunner.get_privacy_info` tells is the composed price of everything
 that was released, not the number that was put in; noise never comes from the seed of a global generator; and
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from tacit.compat.federated_survival.data.loader import DataLoader as DataLoader
     from tacit.compat.federated_survival.data.splitter import DataSet as DataSet
     from tacit.compat.federated_survival.data.splitter import DataSplitter as DataSplitter
+    from tacit.compat.federated_survival.utils.metrics import calculate_cindex as calculate_cindex
+    from tacit.compat.federated_survival.utils.metrics import calculate_ibs as calculate_ibs
 
 _HOMES = {
     "DataGenerator": "data.generator",
@@ -38,6 +41,8 @@ _HOMES = {
     "FSAConfig": "core.config",
     "FSARunner": "core.runner",
     "SimulationConfig": "data.generator",
+    "calculate_cindex": "utils.metrics",
+    "calculate_ibs": "utils.metrics",
 }
 
 __all__ = [
@@ -50,6 +55,8 @@ __all__ = [
     "FSAConfig",
     "FSARunner",
     "SimulationConfig",
+    "calculate_cindex",
+    "calculate_ibs",
 ]
 
 

@@ -21,7 +21,7 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.fingerprints import digest_observations, digest_table
 from tacit.runtime.silence import suppress_warnings
 from tacit.runtime.sketches import Digests
-from tacit.sites import table
+from tacit.sites import table_files
 from tacit.sites.encoding import numbers
 
 if TYPE_CHECKING:
@@ -288,7 +288,7 @@ def read(
         domain: From when to when (`curves`).
         least: The smallest number of subjects.
     """
-    found = forms.wide(table.read(path, words=(forms.SUBJECT,)), name)
+    found = forms.wide(table_files.read(path, words=(forms.SUBJECT,)), name)
     words = found.times is None
     require(not words, f"columns of {name}", "words", f"times, as 0, 0.5, 1, beside {forms.SUBJECT}")
     made = _build(found, name, None if domain is None else interval(f"domain of {name}", domain), least)

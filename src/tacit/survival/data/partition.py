@@ -93,8 +93,17 @@ def require_cause(cause: object) -> None:
 
 
 def require_cause_events(cause: Cause | None, tables: Iterable[Table], place: str) -> None:
-    """Refuse a cause that no record has."""
-    seen = {int(code) for table in tables for code in np.unique(table.targets["event"]) if code > 0}
+    """Refuse a cause that no record has, and any cause where the codes are those of censored and event."""
+    codes = {int(code) for table in tables for code in np.unique(table.targets["event"])}
+    seen = {code for code in codes if code > 0}
+    if cause == "any" and codes == {1, 2}:
+        told = (
+            'cause = "any" is not allowed where events are coded 1 and 2 and none 0: everybody would have an '
+            "event. "
+            "Where 1 means censored and 2 the event, say cause = 2; where nobody is censored, code all "
+            "events 1"
+        )
+        raise InvalidValue(told, rule=told)
     if isinstance(cause, int) and cause not in seen:
         there = ", ".join(str(code) for code in sorted(seen)) or "none at all"
         raise InvalidValue(

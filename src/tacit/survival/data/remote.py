@@ -15,7 +15,7 @@ from tacit.errors import InvalidValue, choices, require, require_count, require_
 from tacit.learning.record import describe
 from tacit.learning.task import TaskBase
 from tacit.runtime.tables import construct, refuse_unknown
-from tacit.sites.encoding import Encoding, Value, numbers, require_column
+from tacit.sites.encoding import Encoding, Value, require_column
 from tacit.sites.federation import RowFederation
 from tacit.sites.remote import (
     RemoteRowFederation,
@@ -26,9 +26,11 @@ from tacit.sites.remote import (
 )
 from tacit.sites.source import SourceBase
 from tacit.sites.splits import NamedSites, SplitBase
-from tacit.sites.table import Table, from_frame, read
+from tacit.sites.table import Table, from_frame, is_identifier
+from tacit.sites.table_files import read
 from tacit.survival.data.partition import Cause, require_cause, select_cause
 from tacit.survival.models.learner import SurvivalLearner
+from tacit.survival.record_checks import require_horizon
 from tacit.survival.targets import require_survival, require_values
 
 if TYPE_CHECKING:
@@ -61,7 +63,8 @@ class RemoteRecords(SourceBase):
         entry: The column of the times from which on records are at risk, if that is not 0.
         weight: The column of what records count for, if that is not 1.
         cause: Of several causes, the one to learn about, which makes the others censored; or "any".
-        levels: The levels of each column of words; each but the first becomes a feature of 0 and 1.
+        levels: The levels of each column of words; each but the first becomes a feature of 0 and 1. Those of
+            the events are their codes: first the word for censored.
         fill: The value for missing entries of a column: a number, or a level.
         center: The public number that is subtracted from a column.
         scale: The public number that a column is divided by after that.
@@ -100,11 +103,18 @@ class RemoteRecords(SourceBase):
         require_cause(self.cause)
         for name in ("levels", "fill", "center", "scale"):
             for column in getattr(self, name):
-                require_word(name, column, self.columns)
+                require_word(name, column, (*self.columns, self.event) if name == "levels" else self.columns)
         if self.records is not None:
             require_count("records", self.records)
         if self.site is not None:
             require(self.site not in everything, "site", self.site, "a column of its own, in `test`")
+        for name in self.columns:
+            require(
+                not is_identifier(name),
+                "columns",
+                name,
+                "features: by its name it is an identifier; leave it out",
+            )
         require(len(self._features) > 0, "columns", list(self.columns), "such that a number comes of them")
 
     @property
@@ -169,11 +179,18 @@ class RemoteRecords(SourceBase):
             _require_valid(table, task.causes)
         if isinstance(task, SurvivalLearner):
             require_survival(table, table.place, MEND, task.causes)
+            if task.last_end is not None:
+                require_horizon(table, task.last_end, table.place)
         return RowFederation({name: table}, public=self.public, encoding=self._rules)
 
     @property
-    def _rules(self) -> Encoding:
+    def _given(self) -> Encoding:
         return Encoding(levels=self.levels, fill=self.fill, center=self.center, scale=self.scale)
+
+    @property
+    def _rules(self) -> Encoding:
+        """The encoding of the features."""
+        return self._given.part([self.event])[0]
 
     @property
     def _features(self) -> tuple[str, ...]:
@@ -227,7 +244,7 @@ class RemoteRecords(SourceBase):
     def _table(self, frame: "pd.DataFrame", place: str) -> Table:
         targets = self._targets
         chosen = frame[[*self.columns, *targets.values()]]
-        found = from_frame(chosen, targets=tuple(targets.values()), place=place, encoding=self._rules)
+        found = from_frame(chosen, targets=tuple(targets.values()), place=place, encoding=self._given)
         named = {name: found.targets[column] for name, column in targets.items()}
         return Table(found.features, named, found.columns, place)
 
@@ -235,7 +252,7 @@ class RemoteRecords(SourceBase):
         """Return a message that names the column at odds with the agreement, without any of its values."""
         for name, theirs in own.items():
             if not self._fits(name, frame):
-                words = self._rules.levels.get(name)
+                words = self._given.levels.get(name)
                 allowed = "finite numbers" if words is None else choices([str(word) for word in words])
                 missing = " or nothing" if name in self.fill else ", and nothing may be missing"
                 return (
@@ -253,7 +270,7 @@ class RemoteRecords(SourceBase):
         }
         try:
             if name in self._targets.values():
-                return bool(np.isfinite(numbers(name, frame[name], "")).all())
+                return bool(np.isfinite(self._given.codes(name, frame[name], "")).all())
             return bool(np.isfinite(Encoding(**alone).apply(frame[[name]]).to_numpy(dtype=np.float64)).all())
         except InvalidValue:
             return False

@@ -4,7 +4,7 @@ Published sets, which are kinds of data too, are in `tacit.survival.data.publish
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -26,7 +26,8 @@ from tacit.sites.encoding import Encoding, Value, require_column, with_scaling
 from tacit.sites.federation import RowFederation
 from tacit.sites.source import SourceBase
 from tacit.sites.splits import ByColumn, SplitByCount, held_out_count
-from tacit.sites.table import Table, by_site, from_frame, read
+from tacit.sites.table import Table, by_site, from_frame, is_identifier
+from tacit.sites.table_files import read
 from tacit.survival.data import DESIGNS, simulate
 from tacit.survival.data.partition import (
     TARGETS,
@@ -135,7 +136,8 @@ class Csv(SourceBase):
         cause: Of several causes, the one to learn about, which makes the others censored; or "any". By
             default events keep their codes.
         leave: Columns that are no features, such as a number of the patient.
-        levels: The levels of each column of words; each but the first becomes a feature of 0 and 1.
+        levels: The levels of each column of words; each but the first becomes a feature of 0 and 1. Those of
+            the events are their codes: first the word for censored.
         fill: The value for missing entries of a column: a number, or a level.
         center: The public number that is subtracted from a column.
         scale: The public number that a column is divided by after that.
@@ -171,7 +173,8 @@ class Csv(SourceBase):
             require(given not in taken, name, given, "a column of its own")
             taken += [] if given is None else [given]
         require_cause(self.cause)
-        for column in (*self._rules.levels, *self._rules.fill, *self._rules.center, *self._rules.scale):
+        coded = replace(self._given.part([self.event])[1], levels={})
+        for column in (*self._rules.mentioned, *coded.mentioned):
             place = f"levels, fill, center or scale of {column}"
             require(column not in (*taken, self.site, *self.leave), place, "given", "that of a feature")
         if self.held_out is not None:
@@ -221,6 +224,11 @@ class Csv(SourceBase):
         made.taken, made.files = self._pooled_statistics(split), self.paths
         # Without a promise nothing is charged.
         made.raw = () if may_look else sketch_frame(frame)
+        made.repeated = tuple(
+            name
+            for name in self.leave
+            if is_identifier(name) and bool(frame[name].dropna().duplicated().any())
+        )
         return made
 
     @property
@@ -247,8 +255,13 @@ class Csv(SourceBase):
         return moments + ("the site of each record: all records are divided together",) * several
 
     @property
-    def _rules(self) -> Encoding:
+    def _given(self) -> Encoding:
         return Encoding(levels=self.levels, fill=self.fill, center=self.center, scale=self.scale)
+
+    @property
+    def _rules(self) -> Encoding:
+        """The encoding of the features."""
+        return self._given.part([self.event])[0]
 
     @property
     def _targets(self) -> dict[str, str]:
@@ -288,7 +301,9 @@ class Csv(SourceBase):
         for name in columns.values():
             require_column(frame, name, place)
         targets = tuple(columns.values())
-        found = from_frame(frame, targets=targets, leave=leave, place=place, encoding=encoding)
+        coded = self._given.part([self.event])[1].levels
+        both = replace(encoding, levels={**encoding.levels, **coded})
+        found = from_frame(frame, targets=targets, leave=leave, place=place, encoding=both)
         named = {name: found.targets[column] for name, column in columns.items()}
         entry, weight = named.get("entry"), named.get("weight")
         require_values(named["time"], named["event"], place, None, entry=entry, weight=weight)

@@ -64,7 +64,7 @@ Rows = list[tuple[float, ...]]
 
 
 def forest(
-    fits: Mapping[str, CoxFit],
+    fits: Mapping[str, CoxFit] | CoxFit,
     *,
     pooled: str = "pooled",
     columns: Sequence[str] | None = None,
@@ -77,12 +77,13 @@ def forest(
     `{"pooled": cox(federation)}` together are such fits.
 
     Args:
-        fits: Cox regressions by name.
+        fits: Cox regressions by name; or one, which is then that of all sites.
         pooled: The fit of all sites, drawn as a diamond.
         columns: Columns to draw, in this order; by default every column of any fit.
         title: The title; by default the number of pooled intervals that leave 1 out.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
+    fits = {pooled: fits} if isinstance(fits, CoxFit) else fits
     level = _require_fits(fits)
     names = list(dict.fromkeys(name for fit in fits.values() for name in fit.columns))
     for name in columns or ():

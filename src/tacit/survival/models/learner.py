@@ -22,9 +22,11 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import BOUND
 from tacit.runtime.keys import Key
 from tacit.sites.encoding import Encoding
-from tacit.sites.federation import Cohort, Federation, require_rows
+from tacit.sites.federation import Cohort, Federation, RowFederation, require_rows
+from tacit.sites.record_checks import require_scaled
 from tacit.sites.table import Table
 from tacit.survival.life_table import nearest_counts
+from tacit.survival.record_checks import advise, require_horizon
 from tacit.survival.targets import LAST_LEVEL, require_cuts, require_sites, time_grid
 
 if TYPE_CHECKING:
@@ -82,9 +84,28 @@ class SurvivalLearner(Learner):
         require(
             tuple(self.columns) in ((), found), "columns", list(self.columns), f"{list(found)}, as the data"
         )
+        self._require_fit(sites, provenance)
         ends = time_grid(self.cuts, self.horizon, sites, provenance)
         cuts = self.cuts if ends is None else tuple(ends)
         return replace(self, cuts=cuts, columns=found, encoding=sites.encoding or Encoding())
+
+    def _require_fit(self, federation: RowFederation, provenance: Provenance) -> None:
+        """Refuse another unit of time than the horizon, and under a promise features without a scale."""
+        if federation.distant:
+            return
+        if self.last_end is not None:
+            require_horizon(federation.store, self.last_end, "all sites together")
+        if not provenance.allowed:
+            require_scaled(federation.store, "all sites together")
+
+    @property
+    def last_end(self) -> float | None:
+        """The end of the time grid as far as it was given; None if records decide."""
+        return self.horizon if isinstance(self.cuts, int) else float(self.cuts[-1])
+
+    def advise(self, federation: Federation) -> list[str]:
+        """Advice about these records, with counts and values: for their owner, or where they are public."""
+        return advise(require_rows(federation))
 
     @property
     def initial_query(self) -> "TimeGridQuery | None":

@@ -28,6 +28,8 @@ MOST_STEPS, MOST_HALVINGS = 50, 30
 SETTLED = 1e-9
 # The share of its information at 0 that no coefficient but an unbounded one takes from a column.
 GONE = 1e-10
+# The share of the largest curvature at 0 from which on that of a combination of columns is no rounding.
+CLEAR = 1e-5
 # Least share of a column's information that the other columns must leave.
 OWN = 1e-10
 # Relative rounding error allowed in the likelihood.
@@ -378,8 +380,12 @@ class NewtonState:
         beta, asked = self.trial, self.asked + 1
         if self.here is None:
             _require_identifiable(self.null.information, columns, ridge)
+        units = self._units(events)
         if not _has_maximum(slope, self.null, ridge) or self.taken >= MOST_STEPS:
-            raise InvalidValue(_divergence_message(columns, beta, np.abs(beta) * self._units(events)))
+            raise InvalidValue(_divergence_message(columns, beta, np.abs(beta) * units))
+        flat = np.zeros(len(beta)) if ridge > 0 else _flat_direction(slope, self.null)
+        if flat.any():
+            raise InvalidValue(_divergence_message(columns, beta, np.abs(flat) * units))
         uphill = slope.gradient - ridge * beta
         step = _solve(slope.information + ridge * np.eye(len(beta)), uphill)
         settled = bool((np.abs(step) * self._units(events)).max() <= SETTLED)
@@ -475,6 +481,21 @@ def _has_maximum(here: Slope, null: Slope, ridge: float) -> bool:
     """Return True if the likelihood has a maximum: a separating column empties risk sets and overflows."""
     left = np.diag(here.information) > GONE * np.diag(null.information)
     return bool(np.isfinite(here.information).all() and (ridge > 0 or left.all()))
+
+
+def _flat_direction(here: Slope, null: Slope) -> Array:
+    """A combination of columns along which the likelihood is flat by now, although it was not at 0; or zeros.
+
+    Dummies of a factor whose reference has no events grow together, and each of them keeps its own curvature.
+    """
+    unit = np.sqrt(np.diag(null.information))
+    scales = np.outer(unit, unit)
+    now, before = here.information / scales, null.information / scales
+    values, vectors = np.linalg.eigh(before)
+    # Combinations that are nearly collinear at 0 have rounding for a curvature.
+    told = vectors[:, values > CLEAR * values[-1]] / np.sqrt(values[values > CLEAR * values[-1]])
+    left, turned = np.linalg.eigh(told.T @ now @ told)
+    return told @ turned[:, 0] / unit if left[0] < GONE else np.zeros(len(unit))
 
 
 def _divergence_message(columns: Sequence[str], beta: Array, lengths: Array) -> str:

@@ -6,7 +6,7 @@ made and again when a run begins, since fields may be set in between.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Self, cast
 
 from tacit.errors import is_between, require, require_count, require_positive, require_rate, require_word
 from tacit.privacy.accounting.release import require_delta
@@ -121,8 +121,21 @@ class FSAConfig:
     test_size: float = 0.2
     dp_unit: str = "record"
 
+    def __new__(cls, *given: object, **named: object) -> Self:
+        """Note which options are given: one that is said counts as chosen, though it equals its default."""
+        made = super().__new__(cls)
+        names = [entry.name for entry in fields(cls)][: len(given)]
+        object.__setattr__(made, "_chosen", {*names, *named})
+        return made
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if "_made" in vars(self):
+            cast("set[str]", vars(self)["_chosen"]).add(name)
+
     def __post_init__(self) -> None:
         self.validate()
+        object.__setattr__(self, "_made", True)
 
     def validate(self) -> None:
         """Refuse a value that is not allowed; the message names the field."""
@@ -167,6 +180,7 @@ class FSAConfig:
         return kind.__name__.lower()
 
     def was_chosen(self, name: str) -> bool:
-        """Return True if a field differs from its default."""
+        """Return True if a field was given, or differs from its default."""
         defaults = {entry.name: entry.default for entry in fields(self)}
-        return getattr(self, name) not in (defaults[name], {})
+        said = name in vars(self).get("_chosen", ())
+        return said or getattr(self, name) not in (defaults[name], {})

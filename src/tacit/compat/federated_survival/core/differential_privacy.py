@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit.compat.federated_survival import explain
+from tacit.compat.federated_survival.core.config import FSAConfig
 from tacit.errors import BudgetExhausted, Refused, require, require_count, require_positive, require_word
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release, clipped_release
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 MECHANISMS: tuple[NoiseLaw, NoiseLaw] = ("gaussian", "laplace")
-# The multiplier of a configuration that does not name one; it is then solved for.
+# The multiplier of other objects that name none; it is then solved for.
 NOT_CHOSEN = 1.0
 
 
@@ -219,11 +220,17 @@ class DifferentialPrivacy:
         needed = accounting.calibrate(epsilon=promised, delta=self._delta(law), mechanism=law)
         if law == "laplace":
             return Release(law=law, scale=needed * sensitivity, sensitivity=sensitivity, purpose="answer")
-        given = needed if self.noise_multiplier == NOT_CHOSEN else self.noise_multiplier
+        given = self.noise_multiplier if self._names_noise else needed
         if given < needed:
             self._explain_noise(needed)
         scale = max(given, needed) * sensitivity
         return Release(law=law, scale=scale, sensitivity=sensitivity, purpose="answer")
+
+    @property
+    def _names_noise(self) -> bool:
+        if isinstance(self.config, FSAConfig):
+            return self.config.was_chosen("dp_noise_multiplier")
+        return self.noise_multiplier != NOT_CHOSEN
 
     def _explain_noise(self, needed: float) -> None:
         price = accounting.epsilon([clipped_release(self.noise_multiplier)], self._delta("gaussian"))

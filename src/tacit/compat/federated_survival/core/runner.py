@@ -15,11 +15,18 @@ from numpy.typing import ArrayLike
 
 from tacit.compat.federated_survival import explain, seed_of
 from tacit.compat.federated_survival.core.config import FSAConfig
-from tacit.compat.federated_survival.core.translation import ALWAYS, Translation, differences, translate
+from tacit.compat.federated_survival.core.translation import (
+    ALWAYS,
+    Translation,
+    differences,
+    price_of_round,
+    translate,
+)
 from tacit.compat.federated_survival.data.loader import require_outcomes
 from tacit.errors import InvalidValue, require, require_word
-from tacit.learning.task import Goal, Task
-from tacit.privacy.mechanisms.base import NoPrivacy
+from tacit.learning.task import Goal, Task, TaskBase
+from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
+from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.reports.text import progress
 from tacit.runs.fit import fit
@@ -37,7 +44,23 @@ if TYPE_CHECKING:
 
     from tacit.survival.models.prediction import GridModel
 
-Results = dict[str, list[float]]
+
+class Results(dict[str, list[float]]):
+    """The four series of 0.5.0, one number a round; what 0.8.0 has beside them is found by its name.
+
+    Args:
+        series: The four series.
+        beside: `selected_clients` and `communication_bytes`, which are no series to draw.
+    """
+
+    def __init__(self, series: Mapping[str, Sequence[float]], beside: Mapping[str, list[Any]]) -> None:
+        super().__init__({name: list(values) for name, values in series.items()})
+        self.beside = dict(beside)
+
+    def __missing__(self, name: str) -> list[Any]:
+        return self.beside[name]
+
+
 SERIES = ("train_Cindex", "train_IBS", "test_Cindex", "test_IBS")
 
 
@@ -63,9 +86,11 @@ class FSARunner:
         self.config = config
         self.explanations: tuple[str, ...] = ()
         self.last_run: Run | None = None
-        self.results: Results = {}
+        self.results = Results({}, {})
         self._made: Translation | None = None
         self._said: set[str] = set()
+        self._seed = 0
+        self._federation: RowFederation | None = None
 
     def run(self, data: ClientData, type: str = "raw", aug_method: str = "MVAEC") -> Results:
         """Train, and score the training and the test records after every round.
@@ -76,7 +101,10 @@ class FSARunner:
             aug_method: `MVAEC` (each client by itself) or `MVAES` (synthetic records are pooled).
 
         Returns:
-            Antolini's C-index and the integrated Brier score of both sets, one number for each round.
+            Antolini's C-index and the integrated Brier score of both sets, one number for each round; those
+            of the training set are of the records of all clients together. By their names, also for each
+            round the clients that took part (`selected_clients`), and the bytes of the vectors that went to
+            them and came back (`communication_bytes`).
         """
         self.config.validate()
         require_word("type", type, ("raw", "raw_aug"))
@@ -85,14 +113,16 @@ class FSARunner:
         augmented = type == "raw_aug"
         made = translate(self.config, federation, aug_method if augmented else None)
         self._explain([*made.notes, *differences(self.config, federation, augmented=augmented)])
+        self._seed, self._federation = seed_of(self.config.random_seed), federation
         self._made, self.last_run = made, self._fit(made, federation)
         history = self.last_run.record.rounds
-        self.results = {name: [entry.scores.get(name, np.nan) for entry in history] for name in SERIES}
+        series = {name: [entry.scores.get(name, np.nan) for entry in history] for name in SERIES}
         if self.last_run.record.chosen == len(history):
             # The last scores are those of the model that is given out.
-            for name, values in self.results.items():
+            for name, values in series.items():
                 values[-1] = self.last_run.scores.get(name, np.nan)
-        return {name: list(values) for name, values in self.results.items()}
+        self.results = Results(series, self._traffic(made, federation))
+        return Results(self.results, self.results.beside)
 
     def predict_survival(self, features: "ArrayLike | DataFrame") -> "DataFrame":
         """Survival curves: one row for each time of the grid, one column for each record.
@@ -110,12 +140,15 @@ class FSARunner:
 
         `epsilon` is the composed price of all releases, for any one `unit` under `relation`; `noise_scale` is
         on each coordinate of a sum of contributions that are clipped to `clip_norm`. The original returned
-        the configured epsilon. Without differential privacy `epsilon` is None.
+        the configured epsilon, which is here under `configured_epsilon`; its keys `privacy_protection`,
+        `sensitivity`, `total_epsilon` and `per_round_epsilon` are here too, with the true values. Without
+        differential privacy `epsilon` is None. Before a run there is no answer: `tacit plan` gives prices.
         """
         run, made, config = self._require_run(), self._made, self.config
         assert made is not None, "a run was translated"
         told = run.privacy.as_dict()
         info: dict[str, Any] = {
+            "privacy_protection": config.use_differential_privacy,
             "use_differential_privacy": config.use_differential_privacy,
             "mechanism": config.dp_mechanism if config.use_differential_privacy else None,
             **{name: told[name] for name in ("epsilon", "delta", "unit", "relation", "rehearsal")},
@@ -125,7 +158,10 @@ class FSARunner:
         }
         if made.noise is None:
             return info
-        info["configured_epsilon"] = config.dp_epsilon
+        info["configured_epsilon"], info["sensitivity"] = config.dp_epsilon, config.dp_clip_norm
+        assert self._federation is not None, "a run had data"
+        info["total_epsilon"] = info["epsilon"]
+        info["per_round_epsilon"] = price_of_round(made, self._federation, config.global_epochs)
         info["clip_norm"], info["noise_multiplier"] = config.dp_clip_norm, made.noise
         info["noise_scale"] = made.noise * config.dp_clip_norm
         if config.dp_mechanism == "laplace":
@@ -135,8 +171,8 @@ class FSARunner:
 
     def plot_results(
         self,
-        results: Results | None = None,
-        raw_results: Results | None = None,
+        results: Mapping[str, list[float]] | None = None,
+        raw_results: Mapping[str, list[float]] | None = None,
         output_path: str | Path | None = None,
         show: bool = True,
     ) -> "Figure":
@@ -167,10 +203,19 @@ class FSARunner:
                 stop=made.stop,
                 augment=made.augment,
                 rounds=self.config.global_epochs,
-                seed=seed_of(self.config.random_seed),
+                seed=self._seed,
                 name=self.config.model_type,
                 callbacks=[watcher],
             )
+
+    def _traffic(self, made: Translation, federation: RowFederation) -> dict[str, list[Any]]:
+        """The clients of each round, which were drawn in public, and the bytes of state and updates."""
+        run = self._require_run()
+        key, names = Key(self._seed), list(federation)
+        drawn = [made.sampling(names, 1.0, key / entry.number / "who") for entry in run.record.rounds]
+        # One state down and one update up, of eight bytes a number.
+        each = 2 * 8 * run.task.start(federation, key).shape[-1]
+        return {"selected_clients": drawn, "communication_bytes": [each * len(part) for part in drawn]}
 
     def _explain(self, said: Sequence[tuple[str, str]]) -> None:
         self.explanations = tuple(text for _, text in said)
@@ -268,7 +313,7 @@ class ScoringTask:
         quantiles: Between which quantiles of the times of a table its Brier score is integrated.
     """
 
-    task: Task
+    task: TaskBase
     training: RowFederation
     tables: Mapping[str, Table]
     quantiles: tuple[float, float]
@@ -291,6 +336,18 @@ class ScoringTask:
             instead="use tacit.fit, which scores held-out records alone",
         )
         return replace(self, task=self.task.bind(federation, provenance))
+
+    def with_privacy(self, privacy: Privacy | Open) -> Self:
+        """The task under a promise, with the same scores."""
+        return replace(self, task=self.task.with_privacy(privacy))
+
+    def with_mechanism(self, mechanism: Mechanism) -> Self:
+        """The task that knows the noise, with the same scores."""
+        return replace(self, task=self.task.with_mechanism(mechanism))
+
+    def at_round(self, number: int, rounds: int) -> Self:
+        """The task in a round, with the same scores."""
+        return replace(self, task=self.task.at_round(number, rounds))
 
     def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """The scores of every table; `held_out` is one of them, or a part of it."""

@@ -14,7 +14,6 @@ from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Adam, Plain, ServerStep
 from tacit.compat.federated_survival.core.config import FSAConfig
 from tacit.errors import Refused
-from tacit.learning.task import TaskBase
 from tacit.privacy import accounting
 from tacit.privacy.mechanisms.base import RecordLevel
 from tacit.privacy.mechanisms.site_level import SiteLevel
@@ -66,7 +65,7 @@ class Translation:
         notes: Explanations of the noise.
     """
 
-    task: TaskBase
+    task: SurvivalLearner
     privacy: Privacy | Open
     aggregation: Mean
     server: ServerStep
@@ -107,7 +106,7 @@ def translate(config: FSAConfig, federation: RowFederation, aug_method: str | No
     return made if isinstance(made.privacy, Open) else _with_noise(made, config, federation)
 
 
-def _task(config: FSAConfig, federation: RowFederation) -> TaskBase:
+def _task(config: FSAConfig, federation: RowFederation) -> SurvivalLearner:
     kind = TASKS[config.model_type]
     options: dict[str, Any] = {
         "hidden": () if config.model_type == "CoxPH" else tuple(config.num_nodes),
@@ -229,6 +228,14 @@ def _with_noise(made: Translation, config: FSAConfig, federation: RowFederation)
         f"for less noise say dp_epsilon = {price:.4g}"
     )
     return replace(made, noise=needed, notes=(("dp_noise_multiplier", said),))
+
+
+def price_of_round(made: Translation, federation: RowFederation, rounds: int) -> float:
+    """Epsilon of one of `rounds` rounds by itself; those of several do not simply add up."""
+    assert isinstance(made.privacy, Privacy)
+    bound = made.task.bind(federation, Provenance(made.privacy, public=False))
+    mechanism = _solve(replace(made, task=bound), made.privacy, federation, rounds)
+    return accounting.epsilon(mechanism.release(1, list(federation)), made.privacy.delta)
 
 
 def _solve(made: Translation, privacy: Privacy, federation: RowFederation, rounds: int) -> "Mechanism":

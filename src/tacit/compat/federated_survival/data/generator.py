@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tacit.compat.federated_survival import explain, seed_of
 from tacit.errors import require_count, require_word
+from tacit.runtime.keys import Key
 from tacit.survival.data import simulate
 
 if TYPE_CHECKING:
@@ -38,10 +39,19 @@ class SimulationConfig:
 
 
 class DataGenerator:
-    """Draws tables with columns x1, x2, ..., time and status (1 event, 0 censored)."""
+    """Draws tables with columns x1, x2, ..., time and status (1 event, 0 censored).
+
+    With a `random_state`, generators of one seed draw the same first table, the same second one, and so on.
+    """
 
     def __init__(self, config: SimulationConfig | None = None) -> None:
         self.config = config or SimulationConfig()
+        self._drawn = 0
+
+    @property
+    def supported_types(self) -> list[str]:
+        """The names that `generate` takes."""
+        return list(PARAMETERS)
 
     def generate(
         self,
@@ -50,7 +60,7 @@ class DataGenerator:
         u_max: float | None = None,
         c_step: float | None = None,
     ) -> "DataFrame":
-        """Simulate a table.
+        """Simulate a table; another one in each call.
 
         Args:
             sim_type: One of `tacit.survival.data.DESIGNS`, where their formulas are.
@@ -74,9 +84,15 @@ class DataGenerator:
             sim_type,
             records=self.config.n_samples,
             features=self.config.n_features,
-            seed=seed_of(self.config.random_state),
+            seed=self._next_seed(),
             c_mean=value if used == "c_mean" else None,
             u_max=value if used == "u_max" else None,
             c_step=value if used == "c_step" else None,
         )
         return frame.rename(columns={"event": "status"})
+
+    def _next_seed(self) -> int:
+        """The seed of the next table; that of the first is `random_state` itself."""
+        seed, number = seed_of(self.config.random_state), self._drawn
+        self._drawn += 1
+        return seed if number == 0 else int((Key(seed) / "table" / number).generator().integers(2**63))

@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidFile, InvalidValue
-from tacit.sites.table import from_frame, read, read_plain
+from tacit.sites.table import from_frame
+from tacit.sites.table_files import kind_of, read_plain
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-EXCEL = (".xls", ".xlsx", ".xlsm", ".ods")
+
+class MissingFile(InvalidFile, FileNotFoundError):
+    """A file that is not there; programs written for the original catch `FileNotFoundError`."""
 
 
 class DataLoader:
@@ -41,9 +44,10 @@ class DataLoader:
         """The features, then `time` and `status`, all of them numbers.
 
         Args:
-            file_path: A CSV file (any suffix will do), or Parquet.
+            file_path: A CSV file (any suffix will do), an Excel file, TSV or Parquet.
 
         Raises:
+            MissingFile: It is not there; a `FileNotFoundError`.
             InvalidFile: It cannot be read.
             InvalidValue: A column is missing, or does not hold what it must; the message names it.
         """
@@ -69,8 +73,6 @@ def require_outcomes(time: NDArray[np.float64], status: NDArray[np.float64], pla
 
 
 def _read(path: Path) -> "DataFrame":
-    if path.suffix.lower() in EXCEL:
-        raise InvalidFile(f"{path} is not allowed: save the sheet as CSV")
-    if path.suffix.lower() in (".csv", ".parquet"):
-        return read(path)
-    return read_plain(path, parquet=False)
+    if not path.exists():
+        raise MissingFile(f"{path} cannot be read: No such file or directory")
+    return read_plain(path, kind=kind_of(path) or ".csv")

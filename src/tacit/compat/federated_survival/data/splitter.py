@@ -1,7 +1,7 @@
 """Dealing one table out to clients, with a test set apart, by the splits of `tacit.sites.splits`."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,20 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 Client = tuple[Floats, Floats]
 
+
+@dataclass(frozen=True, kw_only=True)
+class RandomSplit(SplitByCount):
+    """Clients of equal size, dealt at random whatever the status of a record."""
+
+    kind: ClassVar[str] = "random"
+
+    def deal(self, table: Table, generator: np.random.Generator) -> list[NDArray[np.int64]]:
+        """One shuffle, cut into equal parts."""
+        return list(np.array_split(generator.permutation(len(table)), self.count))
+
+
 SPLITS: dict[str, type[SplitByCount]] = {
+    "random": RandomSplit,
     "iid": Iid,
     "non-iid": NonIid,
     "censoring-non-iid": NonIid,
@@ -28,23 +41,61 @@ SPLITS: dict[str, type[SplitByCount]] = {
 }
 
 
-@dataclass
-class DataSet:
-    """A table divided among clients.
+class Fields(NamedTuple):
+    """The six fields of a divided table, in the order of the original."""
+
+    clients_set: dict[str, Client]
+    train_data: Floats
+    train_label: Floats
+    test_data: Floats
+    test_label: Floats
+    raw_aug_clients_set: dict[str, Client]
+
+
+class DataSet(Fields):
+    """A table divided among clients; it unpacks into its six fields.
 
     Args:
         clients_set: For each client its features (records, features) and labels (records, 2): time, status.
+        train_data: The features of all clients; by default those of `clients_set` in their order.
+        train_label: Their times and statuses (records, 2).
         test_data: The features of the test set.
         test_label: Its times and statuses (records, 2).
         raw_aug_clients_set: A place for augmented records; the runner augments by itself.
-        feature_names: The names of the features.
+        feature_names: The names of the features; no field of the original.
     """
 
-    clients_set: dict[str, Client]
-    test_data: Floats
-    test_label: Floats
-    raw_aug_clients_set: dict[str, Client] = field(default_factory=dict[str, Client])
-    feature_names: tuple[str, ...] = ()
+    feature_names: tuple[str, ...]
+
+    def __new__(
+        cls,
+        clients_set: dict[str, Client],
+        train_data: Floats | None = None,
+        train_label: Floats | None = None,
+        test_data: Floats | None = None,
+        test_label: Floats | None = None,
+        raw_aug_clients_set: dict[str, Client] | None = None,
+        *,
+        feature_names: tuple[str, ...] = (),
+    ) -> Self:
+        """Fill in what the clients decide; two arrays after them are the test set."""
+        if test_data is None and test_label is None:
+            train_data, train_label, test_data, test_label = None, None, train_data, train_label
+        for name, given in (("test_data", test_data), ("test_label", test_label)):
+            require(given is not None, name, given, "the arrays of a test set")
+        test = (cast(Floats, test_data), cast(Floats, test_label))
+        held = list(clients_set.values())
+        parts = [np.concatenate([client[at] for client in held]) if held else test[at][:0] for at in (0, 1)]
+        made = super().__new__(
+            cls,
+            clients_set,
+            parts[0] if train_data is None else train_data,
+            parts[1] if train_label is None else train_label,
+            *test,
+            {} if raw_aug_clients_set is None else raw_aug_clients_set,
+        )
+        made.feature_names = feature_names
+        return made
 
 
 class DataSplitter:
@@ -55,8 +106,9 @@ class DataSplitter:
 
     Args:
         n_clients: The number of clients: `client0`, `client1`, ...
-        split_type: `iid` (equal shares of events), `non-iid` (shares of events that differ), `time-non-iid`
-            (ranges of time) or `Dirichlet` (patients that differ in their features).
+        split_type: `iid` (equal shares of events), `random` (one shuffle, the `non-iid` of 0.5.0), `non-iid`
+            (shares of events that differ), `time-non-iid` (ranges of time) or `Dirichlet` (patients that
+            differ in their features).
         alpha: For `Dirichlet`: the smaller, the more the clients differ.
         test_size: The share of records in the test set.
         random_state: The same one gives the same split; without one, each is another.
@@ -91,7 +143,9 @@ class DataSplitter:
             f"client{number}": _arrays(training.take(part)) for number, part in enumerate(dealt.values())
         }
         test_data, test_label = _arrays(table.take(apart))
-        return DataSet(clients, test_data, test_label, feature_names=table.columns)
+        return DataSet(
+            clients, *_arrays(training), test_data, test_label, feature_names=table.columns
+        )  # fmt: skip
 
     def _chosen(self) -> SplitByCount:
         kind = SPLITS[str(self.split_type).lower()]

@@ -1,0 +1,110 @@
+"""Checks of records before anything is charged, whatever is learnt from them.
+
+A run on wrong records costs as much epsilon as one on right ones. What makes it useless, or its
+promise weaker than stated, is refused by the column and the rule; where records are private, nothing else is
+said.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidValue, Refused
+from tacit.runtime.arrays import Array
+from tacit.sites.table import Table
+
+# The largest spread of a feature that training without a scale is fit for.
+WIDEST = 100.0
+# Different records, as a part of all, from which on equal ones are copies rather than coarse data; and the
+# fewest records that show it.
+DIFFERENT, SHOWING = 1 / 3, 20
+# A delta for up to a million records.
+SMALL = 1e-6
+
+
+def require_scaled(table: Table, place: str) -> None:
+    """Refuse features of such different sizes that one of them drowns all others."""
+    wide = spreads_of(table) > WIDEST
+    if wide.any():
+        name = table.columns[int(np.argmax(wide))]
+        must = (
+            f"it must not span more than {WIDEST:g} where clipping and steps are given; give public numbers, "
+            f'as in center = {{ "{name}" = 50.0 }} and scale = {{ "{name}" = 10.0 }} in [data]'
+        )
+        raise InvalidValue(
+            f"{name} in {place} is not allowed: it spans {spreads_of(table)[wide][0]:.4g}, and {must}",
+            rule=f"{name} is not allowed: {must}",
+        )
+
+
+def require_single(table: Table, place: str) -> None:
+    """Refuse records of which each is there twice or more: a person then has more than one record.
+
+    A promise about single records would protect such a person at a multiple of the stated epsilon.
+    """
+    copies = copied_records(table)
+    alone = int((~copies).sum())
+    if len(copies) < SHOWING or alone:
+        return
+    must = (
+        "no record may be there twice: a promise about single records would be weaker by the number of copies"
+    )
+    raise InvalidValue(
+        f"the records of {place} are not allowed: every one of them has a copy, and {must}; remove the "
+        "copies",
+        rule=f"records are not allowed: {must}; remove the copies",
+        rows=np.flatnonzero(copies) + 1,
+    )
+
+
+def require_persons_once(columns: Sequence[str]) -> None:
+    """Refuse persons with several records where single records are protected.
+
+    Args:
+        columns: The identifiers that name a person in several records.
+    """
+    if columns:
+        told = (
+            f"{columns[0]} is not allowed: it must name a person in one record only, for a promise about "
+            "single "
+            "records protects a person with several at a multiple of epsilon; keep one record of each "
+            "person, or "
+            'protect whole sites, by [privacy] unit = "site"'
+        )
+        raise Refused(told, rule=told)
+
+
+def require_delta(delta: float, records: int) -> None:
+    """Refuse a probability of failure that somebody among these private records would meet.
+
+    Args:
+        delta: The probability with which the promise may fail for one record.
+        records: The number of records; it is not told.
+    """
+    if delta * records > 1:
+        told = (
+            f"[privacy] delta = {delta:g} is not allowed: it must be at most 1 / the number of records, or "
+            "somebody "
+            f"may be exposed within the promise; say a smaller one, such as delta = {SMALL:g}"
+        )
+        raise Refused(told, rule=told)
+
+
+def copied_records(table: Table) -> NDArray[np.bool_]:
+    """True for each record that is equal to another one; false for all where data are coarse."""
+    import pandas as pd
+
+    matrix = np.column_stack([table.features, *(np.asarray(values) for values in table.targets.values())])
+    frame = pd.DataFrame(matrix)
+    different = int((~frame.duplicated()).sum())
+    if different < DIFFERENT * len(frame):
+        return np.zeros(len(frame), dtype=np.bool_)
+    return frame.duplicated(keep=False).to_numpy()
+
+
+def spreads_of(table: Table) -> Array:
+    """The spread of each feature, as it is trained on (columns)."""
+    if len(table) == 0:
+        return np.zeros(len(table.columns))
+    return np.ptp(table.features, axis=0)
