@@ -154,6 +154,7 @@ def test_weights_over_those_who_came_would_break_the_sensitivity():
 
 class Task(LocalTraining):
     kind, separable, groups = "own", True, "none"
+    layout, exempt, width, lengths = "rows", (), None, None
 
 
 def solved(weights: dict[str, float] | str, **fields):

@@ -23,6 +23,8 @@ from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
+from tacit.survival.models.cox import BreslowQuery, CoxPH
+from tacit.survival.models.learner import TimeGridQuery
 
 OURS = Identity.fresh()
 THEIRS = {name: Identity.fresh() for name in ("oslo", "bergen", "tromso")}
@@ -73,7 +75,10 @@ def coordinator(**answers: Answer) -> tuple[Remote, Line, list[str]]:
     return remote, line, told
 
 
-def train(remote: Remote, state: Array = STATE, names=NAMES, task: object = SimpleNamespace()):
+ROUND = SimpleNamespace(work_kind="round", sent=None)
+
+
+def train(remote: Remote, state: Array = STATE, names=NAMES, task: object = ROUND):
     return remote.train(task, SimpleNamespace(mean_site_size=5.0), state, names, NoPrivacy(), Key(1) / 4)
 
 
@@ -150,12 +155,12 @@ def test_a_round_that_nobody_answers_ends_the_run_and_says_how_to_go_on():
 
 
 def test_a_site_sends_as_many_numbers_as_the_work_says():
-    assert width_of(SimpleNamespace(), STATE) == 3
-    assert width_of(SimpleNamespace(sent=8), STATE) == 8
+    assert width_of(ROUND, STATE) == 3
+    assert width_of(SimpleNamespace(work_kind="round", sent=8), STATE) == 8
     assert width_of(RecordCountQuery(), STATE) == 1
-    assert width_of(SimpleNamespace(decode=None, width=5), STATE) == 5
-    assert width_of(SimpleNamespace(apply=None, width=6), STATE) == 6
-    assert width_of(SimpleNamespace(), np.zeros((4, 3))) == 3
+    assert width_of(TimeGridQuery(cuts=3), STATE) == TimeGridQuery(cuts=3).width
+    assert width_of(BreslowQuery(CoxPH(cuts=3)), STATE) == 6
+    assert width_of(ROUND, np.zeros((4, 3))) == 3
 
 
 def test_everybody_is_asked_before_anybody_pays():

@@ -1,13 +1,11 @@
 """In one process a site's update leaves as it would from a machine of its own, under a key of its own."""
 
-from types import SimpleNamespace
-
 import numpy as np
 
 from tacit import Federation
 from tacit.engines.base import RecordCountQuery, run_at_site
 from tacit.engines.local import Local
-from tacit.learning.task import Updates
+from tacit.learning.task import Updates, Work
 from tacit.privacy.mechanisms.base import CountNoise, NoPrivacy, RecordLevel
 from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.runtime.keys import Key
@@ -20,11 +18,17 @@ FEDERATION = Federation(
 STATE, KEY = np.zeros(4), Key(3, rehearsal=True) / 1
 
 
-class Still:
+class Still(Work):
     """A task whose sites send nothing but what protects them."""
 
     def train(self, state, cohort, mechanism, key) -> Updates:
         return Updates(cohort.names, np.zeros((len(cohort), 4)))
+
+
+class Wide(Still):
+    """Work whose answers are wider than the state."""
+
+    sent = 7
 
 
 def test_each_update_has_noise_of_its_own_key():
@@ -40,7 +44,7 @@ def test_each_update_has_noise_of_its_own_key():
 
 def test_a_round_without_sites_is_as_wide_as_ever():
     assert Local().train(Still(), FEDERATION, STATE, [], NoPrivacy(), KEY).matrix.shape == (0, 4)
-    wide = SimpleNamespace(sent=7)
+    wide = Wide()
     assert Local().train(wide, FEDERATION, STATE, [], NoPrivacy(), KEY).matrix.shape == (0, 7)
 
 

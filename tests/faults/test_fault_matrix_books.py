@@ -141,6 +141,7 @@ class Work(LocalTraining):
     separable = True
     groups = "none"
     kind = "work"
+    layout, exempt, width, lengths = "rows", (), None, None
 
 
 @pytest.mark.parametrize("kind", sorted(AGGREGATORS))

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -102,6 +103,7 @@ class Asks:
 
     kind: str = "how many"
     share: float = 0.15
+    layout: ClassVar[str] = "rows"
 
     def record_bound(self, norm: str) -> float:
         return 2.0 if norm == "l2" else 5.0
@@ -118,6 +120,10 @@ class Task:
     sample: float = 0.2
     batch: int | None = None
     shuffled: bool = False
+    layout: ClassVar[str] = "rows"
+    exempt: ClassVar[tuple] = ()
+    width: ClassVar[None] = None
+    lengths: ClassVar[None] = None
 
 
 QUESTIONS = [Asks(), Asks("when", 0.2)]

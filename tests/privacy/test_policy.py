@@ -1,9 +1,10 @@
 import math
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 
+from tacit.aggregation.base import AggregatorBase
 from tacit.aggregation.mean import Mean
 from tacit.errors import InvalidValue, NotSeparable, Refused, TacitError
 from tacit.privacy import accounting
@@ -25,25 +26,27 @@ class Task:
     sample: float = 0.1
     batch: int | None = 10
     shuffled: bool = False
+    layout: ClassVar[str] = "rows"
+    exempt: ClassVar[tuple] = ()
+    width: ClassVar[None] = None
+    lengths: ClassVar[None] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Median:
+class Median(AggregatorBase):
     """An aggregator that one site can move without bound."""
+
+    def __call__(self, updates, *, sites=None):
+        raise AssertionError("only its facts are looked at")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighted(Median):
+    """An aggregator with weights from somewhere."""
 
     weights: str = "uniform"
 
-    def sensitivity(self, clip: float, sites: float) -> float | None:
-        return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Weighted:
-    """An aggregator with weights from somewhere."""
-
-    weights: str
-
-    def sensitivity(self, clip: float, sites: float) -> float | None:
+    def sensitivity(self, clip: float, sites: float, norm: str = "l2") -> float | None:
         return clip / sites
 
 
@@ -344,11 +347,8 @@ def test_a_number_of_rounds_that_is_no_count_is_refused(rounds, privacy):
 
 @pytest.mark.parametrize("reach", [math.nan, math.inf, 0.0, -1.0])
 def test_a_sensitivity_that_bounds_nothing_ends_in_a_refusal(reach):
-    @dataclass(frozen=True)
-    class Odd:
-        weights: str = "uniform"
-
-        def sensitivity(self, clip: float, sites: float) -> float | None:
+    class Odd(Median):
+        def sensitivity(self, clip: float, sites: float, norm: str = "l2") -> float | None:
             return reach
 
     with pytest.raises(TacitError):

@@ -1,7 +1,7 @@
 """A promise to whole sites pays for its questions as for rounds, whoever adds the noise."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import pytest
 
@@ -25,6 +25,10 @@ class Task:
     sample: float = 0.1
     batch: int = 10
     shuffled: bool = False
+    layout: ClassVar[str] = "rows"
+    exempt: ClassVar[tuple] = ()
+    width: ClassVar[None] = None
+    lengths: ClassVar[None] = None
 
 
 def promise(noise: str, **given: object) -> Privacy:

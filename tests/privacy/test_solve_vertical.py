@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tacit.aggregation.mean import Mean
 from tacit.errors import Refused
 from tacit.privacy.accounting import epsilon, gaussian
 from tacit.privacy.mechanisms.vertical import (
@@ -37,7 +38,7 @@ class Work:
     lengths: dict | None = None
     records: int | None = 50
     kind = "work"
-    layout = "columns"
+    layout, exempt, width = "columns", (), None
     steps, sample, batch, shuffled, separable, groups = 1, 1.0, None, False, True, "none"
 
     @property
@@ -187,9 +188,6 @@ def test_what_nobody_has_priced_is_refused(changes, work, rounds, message):
 
 
 def test_a_plan_needs_no_columns():
-    class Mean:
-        kind, weights, under_noise = "mean", "uniform", "stands"
-
     for noise, parties in (("site", 2), ("server", 2), ("secure", 3)):
         work = Work(release_moments=noise != "site", holdings={}, records=None)
         names = [f"party-{n}" for n in range(parties)]

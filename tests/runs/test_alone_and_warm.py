@@ -19,6 +19,7 @@ from tacit.engines.local import Local
 from tacit.errors import InvalidValue, Refused, TooFewSites
 from tacit.experiments import experiment
 from tacit.learning.supervised import Supervised
+from tacit.learning.task import as_task
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
 from tacit.runs.clusters import own_records, score_clusters
@@ -427,9 +428,9 @@ def test_a_site_without_records_picks_a_model_by_what_it_holds():
 
 def test_a_task_that_scores_several_models_itself_is_asked():
     states, records = np.ones((2, 3)), hospitals().held_out
-    assert score_clusters(Playing(), states, {"site a": 1}, records) == {"return": 7.0}
-    assert own_records(Playing(), states, {"site a": 1}, records) == []
-    assert score_clusters(Playing(), states, {"site a": 1}, None) == {}
+    assert score_clusters(as_task(Playing()), states, {"site a": 1}, records) == {"return": 7.0}
+    assert own_records(as_task(Playing()), states, {"site a": 1}, records) == []
+    assert score_clusters(as_task(Playing()), states, {"site a": 1}, None) == {}
 
 
 def test_what_is_nobodys_every_model_is_scored_on():

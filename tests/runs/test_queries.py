@@ -13,6 +13,7 @@ import tacit
 from tacit import Federation, Open, Privacy, fit
 from tacit.engines.base import Engine
 from tacit.errors import InvalidValue, Refused, TacitError
+from tacit.learning.task import as_task
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import from_dict
 from tacit.privacy.ledger.store import Ledger, verify
@@ -85,7 +86,7 @@ def test_what_a_task_asks_depends_on_what_it_knows():
     assert queries_of(known) == []
     assert initial_query_of(replace(known, cuts=3)).kind == "time grid"
     assert final_query_of(known) is None
-    assert queries_of(object()) == [], "a task of somebody else need not know of questions"
+    assert queries_of(as_task(object())) == [], "a task of somebody else need not know of questions"
 
 
 # What it costs

@@ -4,10 +4,10 @@ A liar is a site that sends whatever it likes. A rule that stands f of them is r
 others to outvote them; f is never lowered on the way.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ from tacit.errors import InvalidValue, TacitError, TooFewSites, require
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import AggregatorSpec, Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
-from tacit.runtime.arrays import Array, as_array, as_numpy
+from tacit.runtime.arrays import Array, Shaped, as_array, as_numpy
+from tacit.runtime.contracts import Adapted, name_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -59,8 +60,57 @@ class Aggregator(AggregatorSpec, Protocol):
         ...
 
 
+class AggregatorBase(ABC):
+    """Base of aggregators, with a default for everything but how they combine."""
+
+    kind: ClassVar[str] = "own"
+
+    @property
+    def name(self) -> str:
+        """Name in sentences: the kind, or the name of a class without one."""
+        return type(self).__name__ if self.kind == "own" else self.kind
+
+    @property
+    def weights(self) -> str | Mapping[str, float]:
+        """Return uniform weights."""
+        return "uniform"
+
+    @property
+    def under_noise(self) -> Fragility:
+        """Return `stands`: noise averages out."""
+        return "stands"
+
+    def resolve(self, sites: int, privacy: Privacy | Open) -> "Aggregator":
+        """Return this aggregator."""
+        return self
+
+    def tolerates(self, sites: int) -> int:
+        """Return 0: a single dishonest site can move the result anywhere."""
+        return 0
+
+    def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
+        """Return None: no bound is known."""
+        return None
+
+    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
+        """Return None: every single update is needed."""
+        return None
+
+    def shares(self, updates: "Updates | ArrayLike") -> Array | None:
+        """Return None: there are no shares, or every coordinate has its own."""
+        return None
+
+    @abstractmethod
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
+        """Combine the updates (sites, coordinates)."""
+
+    def combine_groups(self, means: Updates) -> Array:
+        """The means of groups are combined like updates."""
+        return self(means)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class Rule(AggregatorBase):
     """Base of the robust rules.
 
     Args:
@@ -73,18 +123,7 @@ class Rule:
     def __post_init__(self) -> None:
         if isinstance(self.f, np.integer):
             object.__setattr__(self, "f", int(self.f))
-        whole = isinstance(self.f, int) and not isinstance(self.f, bool) and self.f >= 0
-        require(self.f is None or whole, "f", self.f, "a whole number of at least 0, or left out")
-
-    @property
-    def weights(self) -> str:
-        """Return uniform weights."""
-        return "uniform"
-
-    @property
-    def under_noise(self) -> Fragility:
-        """Return the rule's fragility under noise at every site: it stands."""
-        return "stands"
+        require_liars(self.f)
 
     @classmethod
     def min_sites(cls, f: int) -> int:
@@ -110,29 +149,40 @@ class Rule:
         """Return the rule with f resolved for a federation of `sites` sites."""
         return replace(self, f=self.tolerates(sites))
 
-    def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
-        """Return None: no bound is known."""
-        return None
 
-    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """Return None: the rule needs every single update."""
-        return None
+def require_liars(f: object) -> None:
+    """Refuse a number of dishonest sites that is none."""
+    whole = isinstance(f, int) and not isinstance(f, bool) and f >= 0
+    require(f is None or whole, "f", f, "a whole number of at least 0, or left out")
 
-    def shares(self, updates: "Updates | ArrayLike") -> Array | None:
-        """Every coordinate has its own."""
-        return None
 
-    @abstractmethod
-    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
-        """Combine the updates (sites, coordinates)."""
+@runtime_checkable
+class Weighing(Protocol):
+    """A custom rule that gives its sites public weights."""
 
-    def combine_groups(self, means: Updates) -> Array:
-        """The means of groups are combined like updates."""
-        return self(means)
+    weights: str | Mapping[str, float]
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """A custom rule that knows how far one update moves its result, in the L2 norm."""
+
+    def sensitivity(self, clip: float, sites: float) -> float | None:
+        """Sensitivity of the result to one update that is clipped."""
+        ...
+
+
+@runtime_checkable
+class Resolvable(Protocol):
+    """A custom aggregator with more than the combining, as it can be resolved for a federation."""
+
+    def resolve(self, sites: int, privacy: Privacy | Open) -> Any:  # noqa: ANN401
+        """The aggregator with everything decided that depends on federation and promise."""
+        ...
 
 
 @dataclass(frozen=True)
-class CustomAggregator:
+class CustomAggregator(AggregatorBase):
     """A custom aggregator, which only has to combine updates.
 
     Args:
@@ -140,31 +190,18 @@ class CustomAggregator:
             vector; it may have a `sensitivity(clip, sites)` in the L2 norm.
     """
 
-    combine: Callable[..., Array]
-    kind: ClassVar[str] = "own"
+    combine: Callable[..., object]
 
     @property
     def name(self) -> str:
         """Name given by its author."""
-        return getattr(self.combine, "__name__", type(self.combine).__name__)
+        return name_of(self.combine)
 
     @property
     def weights(self) -> str | Mapping[str, float]:
         """Return its weights; uniform by default."""
-        return getattr(self.combine, "weights", "uniform")
-
-    @property
-    def under_noise(self) -> Fragility:
-        """Return `stands`: the fragility of a custom rule is not known."""
-        return "stands"
-
-    def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
-        """Return this aggregator."""
-        return self
-
-    def tolerates(self, sites: int) -> int:
-        """Return 0: nothing is known, so nothing is claimed."""
-        return 0
+        rule: object = self.combine
+        return rule.weights if isinstance(rule, Weighing) else "uniform"
 
     def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Call the custom rule and check its result.
@@ -180,40 +217,40 @@ class CustomAggregator:
             # It is the user's: whatever it raises is theirs to mend.
             raise InvalidValue(f"aggregation {self.name} failed: {type(error).__name__}: {error}") from error
         width = rows_of(updates)[0].shape[1]
-        found = tuple(getattr(combined, "shape", ()))
+        found = tuple(combined.shape) if isinstance(combined, Shaped) else ()
         require(found == (width,), f"aggregation {self.name}", f"shape {found}", f"one vector of {width}")
-        return as_array(combined)
+        return as_array(cast("ArrayLike", combined))
 
     def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
         """Return the sensitivity that it declares in the L2 norm; None in others."""
-        said = getattr(self.combine, "sensitivity", None)
-        return said(clip, sites) if said is not None and norm == "l2" else None
+        rule: object = self.combine
+        return rule.sensitivity(clip, sites) if norm == "l2" and isinstance(rule, Bounded) else None
 
-    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """Return None: a custom rule may need every single update."""
-        return None
 
-    def shares(self, updates: "Updates | ArrayLike") -> Array | None:
-        """Return None: a custom rule does not give shares."""
-        return None
+class _AdaptedAggregator(Adapted, AggregatorBase):
+    """An aggregator of a user's own that can be resolved and does not inherit `AggregatorBase`."""
 
-    def combine_groups(self, means: Updates) -> Array:
-        """Call the custom rule with the means."""
-        return self(means)
+    def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
+        """Combine the updates (sites, coordinates)."""
+        return self.own(updates) if sites is None else self.own(updates, sites=sites)
 
 
 def as_aggregator(aggregation: object) -> Aggregator:
-    """Return an aggregator: ours unchanged, a custom callable wrapped."""
-    if hasattr(aggregation, "resolve"):
-        return cast(Aggregator, aggregation)
+    """Return an aggregator: ours unchanged, a user's own adapted once."""
+    if isinstance(aggregation, AggregatorBase):
+        return aggregation
+    if isinstance(aggregation, Resolvable):
+        return _AdaptedAggregator(aggregation)
     require(callable(aggregation), "aggregation", aggregation, "callable with the updates of a round")
-    return CustomAggregator(cast("Callable[..., Array]", aggregation))
+    return CustomAggregator(cast("Callable[..., object]", aggregation))
 
 
 def user_choice(aggregation: Aggregator) -> object | None:
     """Return the user's choice: an aggregator of ours or a custom one; None where the task brings its own."""
-    if getattr(aggregation, "kind", None) == "join":
+    if isinstance(aggregation, AggregatorBase) and aggregation.kind == "join":
         return None
+    if isinstance(aggregation, _AdaptedAggregator):
+        return aggregation.own
     return aggregation.combine if isinstance(aggregation, CustomAggregator) else aggregation
 
 

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from tacit.aggregation.base import rows_of
+from tacit.aggregation.base import AggregatorBase, rows_of
 from tacit.aggregation.geometry import weighted_sum
 from tacit.errors import InvalidValue, require, require_positive
 from tacit.learning.task import Updates
-from tacit.privacy.contracts import Fragility, Norm, SiteGroups
-from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.contracts import Norm, SiteGroups
 from tacit.runtime.arrays import Array, as_array
 
 if TYPE_CHECKING:
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mean:
+class Mean(AggregatorBase):
     """The mean of the updates; under noise at the server, their sum over a public denominator.
 
     Args:
         weights: `uniform` gives all sites the same weight; a table gives each site a public weight by name.
     """
 
-    weights: Literal["uniform"] | dict[str, float] = "uniform"
+    weights: Literal["uniform"] | dict[str, float] = "uniform"  # pyright: ignore[reportIncompatibleMethodOverride] set, not computed
     kind: ClassVar[str] = "mean"
 
     def __post_init__(self) -> None:
@@ -38,11 +37,6 @@ class Mean:
             require(
                 self.weights == "uniform", "weights", self.weights, '"uniform", or a weight for each site'
             )
-
-    @property
-    def under_noise(self) -> Fragility:
-        """Return `stands`: noise averages out as in no other rule."""
-        return "stands"
 
     def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Combine the updates (sites, coordinates).
@@ -66,10 +60,6 @@ class Mean:
         heaviest = max(self.weights.values()) if isinstance(self.weights, Mapping) else 1.0
         return heaviest * clip / self._expected_weight(sites)
 
-    def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
-        """Return this mean."""
-        return self
-
     def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
         """Return one group of all sites: a mean needs only their sum."""
         return (tuple(names),)
@@ -77,10 +67,6 @@ class Mean:
     def combine_groups(self, means: Updates) -> Array:
         """The mean of the one group there is."""
         return Mean()(means)
-
-    def tolerates(self, sites: int) -> int:
-        """Return 0: a single dishonest site can move the mean anywhere."""
-        return 0
 
     def shares(self, updates: "Updates | ArrayLike") -> "NDArray[np.float64] | None":
         """The weights, as parts of their sum."""
@@ -105,7 +91,7 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class Join:
+class Join(AggregatorBase):
     """Join of the parties' messages by the task, which knows their meaning.
 
     Args:
@@ -117,40 +103,10 @@ class Join:
     together: Callable[[Updates], Array]
     kind: ClassVar[str] = "join"
 
-    @property
-    def weights(self) -> str:
-        """Return uniform weights, which a join does not use."""
-        return "uniform"
-
-    @property
-    def under_noise(self) -> Fragility:
-        """Return `stands`: noise cannot spoil a join."""
-        return "stands"
-
-    def resolve(self, sites: int, privacy: Privacy | Open) -> Self:
-        """Return this aggregator."""
-        return self
-
-    def tolerates(self, sites: int) -> int:
-        """Return 0: a party that lies spoils its own columns unnoticed."""
-        return 0
-
     def __call__(self, updates: "Updates | ArrayLike", *, sites: float | None = None) -> Array:
         """Join the messages; no party may be missing."""
         assert isinstance(updates, Updates), "columns have names"
         return self.combine(updates)
-
-    def shares(self, updates: "Updates | ArrayLike") -> "Array | None":
-        """Return None: parties send different parts."""
-        return None
-
-    def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
-        """A whole party is not protected."""
-        return None
-
-    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """Return None: the task needs each party's message."""
-        return None
 
     def combine_groups(self, means: Updates) -> Array:
         """Join the result of the secure computation."""

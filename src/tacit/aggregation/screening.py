@@ -15,7 +15,7 @@ from tacit.errors import require, require_count, require_positive
 from tacit.learning.record import Fault, Reason
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Norm
-from tacit.runtime.arrays import as_numpy
+from tacit.runtime.arrays import TensorLike, as_numpy
 
 # Honest sites differ in length, but not by this factor from the one in the middle.
 ABSURD = 1e3
@@ -162,9 +162,9 @@ def _fault_of(reply: Reply, reason: Reason, detail: str) -> Fault:
 
 def _plain(vector: object) -> NDArray[np.floating] | str:
     """Return a vector of reals as an array, without copying; or, as a word, the type of anything else."""
-    if hasattr(vector, "detach"):
+    if isinstance(vector, TensorLike):
         try:
-            vector = as_numpy(cast(Any, vector))
+            vector = as_numpy(vector)
         except (TypeError, RuntimeError):
             # Tensors that are sparse, or of numbers that numpy does not know.
             return "a tensor that is no array"

@@ -19,7 +19,6 @@ from tacit.audits.running import CANARIES, audit_run, require_power
 from tacit.errors import InvalidValue, Refused, TacitError, require, require_word
 from tacit.experiments.experiment import read as read_experiment
 from tacit.learning.record import Tell, describe, notify
-from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Privacy
 from tacit.reports import audit as audited
 from tacit.reports.data import fingerprint
@@ -200,7 +199,7 @@ def _attacks(
     from tacit.audits.membership import membership
     from tacit.sites.federation import RowFederation
 
-    who = episodes if layout_of(experiment.task) == "environments" else membership
+    who = episodes if experiment.task.layout == "environments" else membership
     found = {
         "membership": _try_attack(
             lambda: who(experiment, federation, shadows=shadows, seed=seed, tell=say), "membership", notes

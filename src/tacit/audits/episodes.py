@@ -132,7 +132,7 @@ def episodes(
     """
     require(shadows + 1 >= FEWEST_MODELS, "shadows", shadows, f"at least {FEWEST_MODELS - 1}")
     task, worlds = _attack_target(experiment, federation)
-    key = Key(seed, rehearsal=getattr(experiment.privacy, "rehearsal", True)) / "episodes"
+    key = Key(seed, rehearsal=not experiment.privacy.protects) / "episodes"
     start, names, sites = task.start(worlds, key / "start"), list(worlds)[:SITES], list[AttackedSite]()
     for place, name in enumerate(names):
         tell("training agents to attack", place / len(names))
@@ -183,7 +183,7 @@ def _attack_target(experiment: Experiment, federation: Federation) -> tuple[PPO,
     """The task, settled, and the worlds; nothing that is promised protection."""
     task = experiment.task
     fits = isinstance(task, PPO) and isinstance(federation, EnvFederation)
-    require(fits, "[task] kind", getattr(task, "kind", type(task).__name__), f'"{PPO.kind}", in worlds')
+    require(fits, "[task] kind", task.kind, f'"{PPO.kind}", in worlds')
     assert isinstance(task, PPO)
     assert isinstance(federation, EnvFederation)
     if federation.distant:

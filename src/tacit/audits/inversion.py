@@ -18,6 +18,7 @@ from tacit.aggregation.mean import Mean
 from tacit.engines.base import run_at_site
 from tacit.errors import Refused, require, require_count, require_positive
 from tacit.experiments.experiment import Experiment
+from tacit.learning.task import TaskBase
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
@@ -185,11 +186,10 @@ def invert(update: Array, layers: Sequence["Layer"]) -> Array:
     return back @ first.matrices(row)[0] / squared if squared else np.zeros(first.inputs)
 
 
-def _single_step(task: object) -> GridLearner:
+def _single_step(task: TaskBase) -> GridLearner:
     """The task with a single step that every record joins."""
-    kind = getattr(task, "kind", type(task).__name__)
     fits = isinstance(task, GridLearner) and task.separable
-    require(fits, "[task] kind", kind, "a survival model on a grid whose loss is a sum over records")
+    require(fits, "[task] kind", task.kind, "a survival model on a grid whose loss is a sum over records")
     assert isinstance(task, GridLearner)
     plain: dict[str, Any] = {"epochs": None, "batch": None, "proximal": 0.0, "decay": 0.0}
     return replace(task, steps=1, sample=1.0, optimizer="sgd", **plain)

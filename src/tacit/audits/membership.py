@@ -31,7 +31,6 @@ from tacit.experiments.experiment import Experiment
 from tacit.functional.tasks import Boosting
 from tacit.learning.record import Tell, silent
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.keys import Key
@@ -198,7 +197,7 @@ def _require_attackable(experiment: Experiment, federation: Federation) -> None:
     provenance.look("the loss of models on single records", instead=way_out)
     if federation.distant:
         raise Refused("the records are at the sites: an attack needs them on this machine")
-    if layout_of(experiment.task) == "environments":
+    if experiment.task.layout == "environments":
         raise Refused(f"{experiment.task.kind} learns from episodes, not from records: attack its episodes")
     if experiment.clusters is not None:
         raise Refused("[clusters] trains several models, and an attack needs one: leave it out")
@@ -261,14 +260,14 @@ def _seed(key: Key) -> int:
 
 def _score(run: "Run", federation: Federation) -> Array:
     """Return a model's score on each record or subject: minus its loss."""
-    task = cast(Any, run.task)
+    task = run.task
     if isinstance(federation, VerticalFederation):
-        curves: Boosting = task
+        curves = cast("Boosting", task)
         columns = federation.subjects.columns
         seen = curves.coordinates_of(curves.response, federation.subjects[curves.response])
         return membership_scores(seen, run.model.coordinates(columns))["loss"]
     store = require_rows(federation).store
-    losses: Array = task.losses(run.state, store)
+    losses = task.losses(run.state, store)
     if losses.shape != (len(store),):
         raise Refused(
             f"{task.kind} has no loss of a single record to attack by: it couples every record at risk. "

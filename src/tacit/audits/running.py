@@ -145,7 +145,7 @@ def audit_run(
     if not isinstance(promise, Privacy):
         raise Refused("an open run has no promise to audit: give it a table [privacy]")
     sites = experiment.open_federation() if federation is None else federation
-    if hasattr(experiment.task, "stop_reason") and not (sites.public or promise.rehearsal):
+    if experiment.task.ends_itself and not (sites.public or promise.rehearsal):
         raise Refused(
             f"{experiment.task.kind} stops depending on its results, and the budget does not cover those of "
             "an audit: audit it on simulated or published data, or in a rehearsal"

@@ -16,7 +16,6 @@ from tacit.experiments.batch import BatchResult
 from tacit.experiments.experiment import Experiment
 from tacit.learning.record import Record
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.contracts import layout_of
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.ledger.view import ledger_summary
 from tacit.privacy.statement import released_in_words
@@ -120,7 +119,7 @@ def unfinished_page(asked: Experiment, path: Path) -> Page:
         ReportData(
             name=asked.name,
             task=asked.task.kind,
-            layout=layout_of(asked.task),
+            layout=asked.task.layout,
             goal=asked.task.goal,
             record=Record(rounds=tuple(rounds), chosen=len(rounds), sites=tuple(asked.sites.names or ())),
             statement=statement,

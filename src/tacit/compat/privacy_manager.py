@@ -22,7 +22,7 @@ from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import noisy_answer
 from tacit.privacy.mechanisms.clip import clip_rows
-from tacit.runtime.arrays import as_array, as_numpy
+from tacit.runtime.arrays import TensorLike, as_array, as_numpy
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
 
@@ -326,8 +326,7 @@ def _rebuild(gradients: Gradients, flat: NDArray[np.float64]) -> Gradients:
 
 
 def _like(array: Any, values: NDArray[np.float64]) -> Any:  # noqa: ANN401
-    # A tensor; torch need not be there for arrays.
-    if hasattr(array, "detach"):
+    if isinstance(array, TensorLike):
         return array.detach().new_tensor(values)
     original = np.asarray(array)
     # Whole numbers cannot carry noise: they come back as doubles.

@@ -18,11 +18,12 @@ from tacit.privacy.contracts import Layout
 from tacit.runtime.tables import construct
 from tacit.sites.environments import EnvFederation, Physics, Scenes, Variants, World
 from tacit.sites.remote import RemoteEnvFederation, require_member, require_named_sites
-from tacit.sites.splits import NamedSites
+from tacit.sites.source import SourceBase
+from tacit.sites.splits import NamedSites, SplitBase
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gymnasium:
+class Gymnasium(SourceBase):
     """Any Gymnasium environment with discrete actions; [sites] varies it between sites.
 
     Args:
@@ -44,7 +45,7 @@ class Gymnasium:
     watch: int = 3
     kind: ClassVar[str] = "gymnasium"
     layout: ClassVar[Layout] = "environments"
-    public: ClassVar[bool] = True
+    public = True
 
     def __post_init__(self) -> None:
         require_count("episodes", self.episodes, MOST_STEPS)
@@ -57,21 +58,16 @@ class Gymnasium:
         """Environment common to all sites, before anything varies."""
         return World(self.env, dict(self.options), self.world)
 
-    @property
-    def public_records(self) -> int | None:
-        """Return None: there are no records."""
-        return None
-
-    def check(self, sites: Variants, *, may_look: bool = False) -> None:
+    def check(self, split: Variants, *, may_look: bool = False) -> None:
         """Refuse environments that are not there, or options that they do not have, before anything runs."""
         for label in self.unseen:
-            known = f"worlds that no site trains in, not {choices(sites.variants)}"
-            require(label not in sites.worlds, "[data] unseen", label, known)
-        _ = self._spaces(sites)
+            known = f"worlds that no site trains in, not {choices(split.variants)}"
+            require(label not in split.worlds, "[data] unseen", label, known)
+        _ = self._spaces(split)
 
-    def size_task(self, task: PPO, sites: Variants) -> PPO:
-        """Return the task with the sizes of observations and actions."""
-        return task.with_spaces(*self._spaces(sites))
+    def size_task(self, task: Any, split: Variants) -> Any:  # noqa: ANN401
+        """Return a PPO task with the sizes of observations and actions."""
+        return task.with_spaces(*self._spaces(split)) if isinstance(task, PPO) else task
 
     def _spaces(self, sites: Variants) -> tuple[int, int]:
         from tacit.control.envs.spaces import common_spaces
@@ -135,7 +131,7 @@ class SiteWorldsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteWorlds:
+class RemoteWorlds(SourceBase):
     """Remote environments: the agreement with sites that hold them on machines of their own.
 
     Args:
@@ -176,12 +172,7 @@ class RemoteWorlds:
         """Environment that all parties know."""
         return World(self.env, dict(self.options), self.world)
 
-    @property
-    def public_records(self) -> int | None:
-        """Return None: there are no records."""
-        return None
-
-    def check(self, split: object, *, may_look: bool = False) -> None:
+    def check(self, split: SplitBase, *, may_look: bool = False) -> None:
         """Refuse environments that are not installed, and scenes of unknown sites."""
         require_named_sites(split, self.kind)
         assert isinstance(split, NamedSites)
@@ -189,9 +180,9 @@ class RemoteWorlds:
             require_word("[data] scenes", name, split.names)
         _ = self._spaces()
 
-    def size_task(self, task: PPO, sites: NamedSites) -> PPO:
-        """Return the task with the sizes of observations and actions."""
-        return task.with_spaces(*self._spaces())
+    def size_task(self, task: Any, split: NamedSites) -> Any:  # noqa: ANN401
+        """Return a PPO task with the sizes of observations and actions."""
+        return task.with_spaces(*self._spaces()) if isinstance(task, PPO) else task
 
     def open(self, split: NamedSites, seed: int, *, may_look: bool = False) -> RemoteEnvFederation:
         """The sites, without their worlds."""

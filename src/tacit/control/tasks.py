@@ -28,8 +28,8 @@ from tacit.errors import (
     require_word,
 )
 from tacit.learning.record import Round, identity_of
-from tacit.learning.task import Goal, Updates
-from tacit.privacy.contracts import Groups, Layout, Norm
+from tacit.learning.task import Goal, InitialQueryBase, TaskBase, Updates
+from tacit.privacy.contracts import Layout, Norm
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
@@ -57,7 +57,7 @@ FINEST = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObservationStatsQuery:
+class ObservationStatsQuery(InitialQueryBase):
     """Means and squares of observations under random actions, each number clipped to a public limit.
 
     Args:
@@ -115,7 +115,7 @@ class ObservationStatsQuery:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PPO(PPOConfig):
+class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOverride] its batch is set
     """Proximal policy optimization (PPO) with discrete actions and observations that can be flattened.
 
     Args:
@@ -200,29 +200,10 @@ class PPO(PPOConfig):
         return False
 
     @property
-    def groups(self) -> Groups:
-        """Return `none`: there are no records."""
-        return "none"
-
-    @property
-    def sample(self) -> float:
-        """There are no records to draw."""
-        return 1.0
-
-    @property
-    def shuffled(self) -> bool:
-        """There are no records to deal out."""
-        return False
-
-    @property
     def initial_query(self) -> ObservationStatsQuery | None:
         """Return the query for observation statistics, if observations are scaled by these."""
         asked = self.normalise == "sites" and self.inputs is not None
         return ObservationStatsQuery(inputs=self.inputs, limit=self.limit) if asked and self.inputs else None
-
-    @property
-    def final_query(self) -> None:
-        """Return None: there is no final query."""
 
     @property
     def shape(self) -> NetworkShape:
@@ -359,10 +340,6 @@ class PPO(PPOConfig):
         shown = self.shape.inputs
         center = np.array(self.center) if self.center else np.zeros(shown)
         return center, np.array(self.scale) if self.scale else np.ones(shown)
-
-    def advance(self, state: Array, step: Array) -> Array:
-        """The state moved by the step."""
-        return state + step
 
     def score(self, state: Array, held_out: Scenes) -> dict[str, float]:
         """Score greedy episodes in every world that agents are judged in."""

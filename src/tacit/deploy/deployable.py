@@ -112,9 +112,8 @@ def to_deployment(file: Path, changes: Sequence[str], sites: Sequence[str]) -> D
 
 def _files(experiment: Experiment) -> dict[str, Path]:
     """Return the coordinator's own files, by their key in [data]."""
-    given = {key: getattr(experiment.data, key, None) for key in ("test", "reference")}
-    found = {key: Path(path) for key, path in given.items() if isinstance(path, str)}
-    curves = getattr(experiment.data, "layout", "rows") == "columns"
+    found = {key: Path(path) for key, path in experiment.data.public_files.items()}
+    curves = experiment.data.layout == "columns"
     for key, path in found.items():
         if not (path.is_dir() if curves else path.is_file()):
             what = "a folder with a file for each curve" if curves else "a file of public records"
@@ -132,7 +131,7 @@ def _remote_tables(experiment: Experiment, sites: Sequence[str]) -> dict[str, Do
     """The tables [data] and [sites], where they are not such that sites hold the data already."""
     data = experiment.data
     named: Document = {"kind": "named", "names": list(sites)}
-    if getattr(data, "distant", False):
+    if data.distant:
         return {}
     if isinstance(data, Csv):
         column = experiment.sites.column if isinstance(experiment.sites, ByColumn) else data.site
@@ -161,7 +160,7 @@ def _remote_records(data: Csv, column: str | None) -> Document:
             raise InvalidValue(
                 f"column {name!r} holds words: name them in [data.levels], or leave it out (`leave`)"
             )
-    rules: dict[str, Any] = {name: getattr(data, name) for name in RULES}
+    rules: dict[str, Any] = {name: vars(data)[name] for name in RULES}
     return {"kind": "held-records", "columns": columns, **{key: rule for key, rule in rules.items() if rule}}
 
 
@@ -238,7 +237,8 @@ def split_data(
 
 def _tables(experiment: Experiment) -> dict[str, Document]:
     """The tables of an experiment beside its data and sites, none of which names code of the user."""
-    parts = {name: getattr(experiment, name) for name in PARTS}
+    chosen = experiment.choices()
+    parts = {name: chosen[name] for name in PARTS}
     parts["aggregation"] = user_choice(parts["aggregation"])
     # The engine is chosen at launch.
     parts["engine"] = None if parts["engine"] == Local() else parts["engine"]
@@ -270,11 +270,13 @@ def _records(federation: RowFederation, data: object, out: Place) -> DataSplit:
     """Records as raw tables, from which the encoding makes the very same numbers."""
     encoding = federation.encoding or Encoding()
     columns = encoding.raw(federation.store.columns)
-    targets = {name: getattr(data, name, None) or name for name in federation.store.targets}
+    targets = {name: vars(data).get(name) or name for name in federation.store.targets}
     held = {name: {"path": f"{DATA}/records.parquet"} for name in federation}
     for name in federation:
         _write(out(name) / DATA / "records.parquet", _raw(federation.records_of(name), encoding, targets))
-    rules = {part: getattr(encoding, part) for part in ("levels", "fill", "center", "scale")}
+    rules: dict[str, Any] = {
+        "levels": encoding.levels, "fill": encoding.fill, "center": encoding.center, "scale": encoding.scale,
+    }  # fmt: skip
     told = RemoteRecords(
         columns=columns, records=federation.records, public=federation.public, **targets, **rules
     )

@@ -144,16 +144,12 @@ def lay_out(experiment: Experiment, federation: "Federation", out: Path) -> tupl
 def fit_to_machine(experiment: Experiment, sites: int | None, told: Callable[[str], None]) -> Experiment:
     """The experiment, for as many sites as are to be started here."""
     privacy = experiment.privacy
-    if getattr(experiment.data, "distant", False):
+    if experiment.data.distant:
         raise Refused(
             f"[data] kind = {experiment.data.kind!r} is at the sites, and a rehearsal distributes data from "
             "this machine: rehearse with a file whose data are here, such as simulated data"
         )
-    if (
-        not isinstance(privacy, Open)
-        and not privacy.rehearsal
-        and not getattr(experiment.data, "public", False)
-    ):
+    if not isinstance(privacy, Open) and not privacy.rehearsal and not experiment.data.public:
         raise Refused(
             "a rehearsal distributes records on this machine, and compares two runs with the same noise: "
             "declare it, --set privacy.rehearsal=true"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 import numpy as np
 
-from tacit.learning.task import Trainable, Updates
+from tacit.learning.task import Updates, Work, WorkKind
 from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array
@@ -31,7 +31,7 @@ class Engine(Protocol):
 
     def train(
         self,
-        task: Trainable,
+        task: Work,
         federation: Federation,
         state: Array,
         names: Sequence[str],
@@ -43,7 +43,7 @@ class Engine(Protocol):
 
 
 @suppress_warnings()
-def run_at_site(task: Trainable, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+def run_at_site(task: Work, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
     """Train a cohort and let each update out only through the mechanism: the site's whole side of a round."""
     trained = task.train(state, cohort, mechanism, key)
     keys = [key / name / "update" for name in trained.names]
@@ -64,11 +64,16 @@ def server_view(updates: Updates, mechanism: Mechanism) -> Updates:
 
 
 @dataclass(frozen=True)
-class RecordCountQuery:
+class RecordCountQuery(Work):
     """Query for the number of records at each site, with the noise of the mechanism."""
 
     kind: ClassVar[str] = "number of records"
-    sent: ClassVar[int] = 1
+    work_kind: ClassVar[WorkKind] = "count"
+
+    @property
+    def sent(self) -> int:
+        """One number."""
+        return 1
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """One number for each site."""
@@ -80,7 +85,7 @@ class RecordCountQuery:
 
 
 @dataclass(frozen=True, eq=False)
-class ClippedWork:
+class ClippedWork(Work):
     """A task's work, with its updates encoded for adaptive clipping.
 
     Args:
@@ -89,7 +94,7 @@ class ClippedWork:
         bounds: The released, hence public, clip bounds of this round.
     """
 
-    task: Trainable
+    task: Work
     packing: AdaptiveClipping
     bounds: Array
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from tacit.engines.base import Engine, run_at_site, server_view
-from tacit.learning.task import Trainable, Updates
+from tacit.learning.task import Updates, Work
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
@@ -23,7 +23,7 @@ class Local(Engine):
 
     def train(
         self,
-        task: Trainable,
+        task: Work,
         federation: Federation,
         state: Array,
         names: Sequence[str],
@@ -33,7 +33,7 @@ class Local(Engine):
         """The guarded updates of these sites, in this order."""
         if not names:
             # Noise of the usual width, so that it does not reveal that no site took part.
-            width: int = getattr(task, "sent", state.shape[-1])
+            width = state.shape[-1] if task.sent is None else task.sent
             return Updates((), np.zeros((0, width)))
         with one_thread():
             return server_view(run_at_site(task, state, federation.cohort(names), mechanism, key), mechanism)

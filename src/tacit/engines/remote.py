@@ -7,12 +7,12 @@ rebuilds task, mechanism and noise by itself. Every answer is validated before i
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import msgspec
 import numpy as np
 
-from tacit.engines.base import ClippedWork, RecordCountQuery
+from tacit.engines.base import ClippedWork
 from tacit.engines.flower.nodes import Flower
 from tacit.engines.messages import (
     COORDINATOR,
@@ -27,7 +27,7 @@ from tacit.engines.messages import (
 )
 from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
 from tacit.learning.record import Fault
-from tacit.learning.task import Trainable, Updates
+from tacit.learning.task import Updates, Work
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from tacit.aggregation.secure.sealing import Identity, Roster
 
 # Kinds of work that sites can be asked for.
-WorkKind = Literal["round", "choosing", "opening", "closing", "count"]
 Metrics = dict[str, list[float]]
 
 
@@ -46,17 +45,6 @@ class Refusal(NoReply):
     """The reason that a site gives for not answering, and whether it is one of budgets."""
 
     budget: bool = False
-
-
-def work_kind(work: object) -> WorkKind:
-    """The name of work, by what it has to offer."""
-    from tacit.aggregation.defence.clustering import ClusterChoice
-
-    if isinstance(work, RecordCountQuery):
-        return "count"
-    if isinstance(work, ClusterChoice):
-        return "choosing"
-    return "opening" if hasattr(work, "decode") else "closing" if hasattr(work, "apply") else "round"
 
 
 def log_line(message: str) -> None:
@@ -135,7 +123,7 @@ class Remote(Flower):
 
     def train(
         self,
-        task: Trainable,
+        task: Work,
         federation: Federation,
         state: Array,
         names: Sequence[str],
@@ -186,11 +174,11 @@ class Remote(Flower):
         return found
 
     def _site_request(
-        self, task: Trainable, federation: Federation, state: Array, place: int, key: Key
+        self, task: Work, federation: Federation, state: Array, place: int, key: Key
     ) -> tuple[dict[str, Any], bytes]:
         """Return the plain data and arrays that one site needs for its part."""
         work = task.task if isinstance(task, ClippedWork) else task
-        what = work_kind(work)
+        what = work.work_kind
         # With several models, each site gets its own; to choose a cluster it gets all of them.
         own = state if state.ndim == 1 or what == "choosing" else state[place : place + 1]
         numbers = {"state": own} | ({"bounds": task.bounds} if isinstance(task, ClippedWork) else {})
@@ -248,12 +236,12 @@ class Remote(Flower):
         )
 
 
-def width_of(work: object, state: Array) -> int:
+def width_of(work: Work, state: Array) -> int:
     """Return the count of numbers that a site sends."""
-    what = work_kind(work.task if isinstance(work, ClippedWork) else work)
-    if what in ("opening", "closing"):
-        return cast(Any, work).width
-    return state.shape[-1] + 1 if what == "choosing" else getattr(work, "sent", state.shape[-1])
+    if work.work_kind == "choosing":
+        # The number of the model comes first.
+        return state.shape[-1] + 1
+    return state.shape[-1] if work.sent is None else work.sent
 
 
 def row_of(answer: SignedMessage, width: int) -> Array:

@@ -21,7 +21,6 @@ from tacit.aggregation.robust.mixing import Bucketing, Mixing
 from tacit.errors import InvalidFile, InvalidValue, Refused, TooFewSites, require, require_word
 from tacit.experiments.batch import Cell, CellBatch, Row
 from tacit.experiments.experiment import Experiment, construct_experiment
-from tacit.privacy.contracts import layout_of
 from tacit.privacy.policy import Open, Privacy
 from tacit.reports.text import BROKEN, NAMES, fit_table
 from tacit.runs.directory import STATE, Directory
@@ -83,7 +82,7 @@ class AttackTrials(CellBatch[AttackCell, "AttackScores"]):
             raise InvalidFile('[attack] is missing: give one, such as kinds = ["sign-flip"] and liars = 2')
         asked = dict(cast(Table, table))
         experiment = construct_experiment({k: v for k, v in document.items() if k != "attack"}, folder)
-        if layout_of(experiment.task) != "rows":
+        if experiment.task.layout != "rows":
             raise Refused(
                 f"[attack] does not go with {experiment.task.kind}: attacks are on sites with records"
             )

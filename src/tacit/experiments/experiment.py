@@ -21,7 +21,8 @@ from tacit.errors import (
 from tacit.functional.data.remote import SOURCES as HELD_CURVES
 from tacit.functional.data.sources import SOURCES as CURVE_SOURCES
 from tacit.learning.record import notify
-from tacit.privacy.contracts import layout_of
+from tacit.learning.task import Task, TaskBase, as_task
+from tacit.privacy.contracts import Layout
 from tacit.privacy.plan import Plan
 from tacit.privacy.policy import Open, Privacy
 from tacit.reports.dpia_form import TABLE, Answers, construct_answers
@@ -33,7 +34,8 @@ from tacit.runtime.refusals import withhold_details
 from tacit.runtime.silence import suppress_warnings
 from tacit.runtime.tables import Kinds, Table, build, construct, read_as, refuse_unknown
 from tacit.sites.environments import Variants
-from tacit.sites.splits import SPLITS, NamedSites
+from tacit.sites.source import SourceBase, as_source
+from tacit.sites.splits import SPLITS, NamedSites, SplitBase, as_split
 from tacit.sites.vertical import ByParty
 from tacit.survival.data.remote import SOURCES as HELD_RECORDS
 from tacit.survival.data.sources import SOURCES
@@ -93,16 +95,22 @@ class Experiment(Header, RunSpec):
         dpia: Answers for the data-protection page of the run, the table [dpia].
     """
 
-    data: Any
-    sites: Any
-    task: Any
+    data: SourceBase
+    sites: SplitBase
+    task: TaskBase
     dpia: Answers = NO_ANSWERS
+
+    def __post_init__(self) -> None:
+        Header.__post_init__(self)
+        RunSpec.__post_init__(self)
+        # The doors of a user's own classes, as `RunSpec` is that of tasks.
+        object.__setattr__(self, "data", as_source(self.data))
+        object.__setattr__(self, "sites", as_split(self.sites))
 
     def plan(self) -> Plan:
         """Return the plan: the promise and its price; touches no data."""
         self.check()
-        sized = hasattr(self.data, "size_task")
-        task = self.data.size_task(self.task, self.sites) if sized else self.task
+        task = self.data.size_task(self.task, self.sites)
         return prepare(dataclasses.replace(self, task=task), self.facts).plan()
 
     def warnings(self) -> list[str]:
@@ -125,28 +133,26 @@ class Experiment(Header, RunSpec):
     @property
     def public(self) -> bool:
         """True if the records are public data."""
-        return getattr(self.data, "public", False)
+        return self.data.public
 
     @property
     def _is_remote(self) -> bool:
         """True if the sites hold their data on other machines."""
-        return getattr(self.data, "distant", False)
+        return self.data.distant
 
     def check(self) -> None:
         """Refuse what these sites and this promise cannot have, data and rules, before anything is read."""
-        kinds = {"data": layout_of(self.data), "sites": layout_of(self.sites), "task": layout_of(self.task)}
+        parts = {"data": self.data, "sites": self.sites, "task": self.task}
+        kinds: dict[str, Layout] = {name: part.layout for name, part in parts.items()}
         if isinstance(self.sites, NamedSites):
             here = f"another one: [data] {self.data.kind} is on this machine, and must be divided among sites"
             require(self._is_remote, "[sites] kind", NamedSites.kind, here)
             kinds |= {"sites": kinds["data"]} if kinds["data"] in NamedSites.layouts else {}
         if len(set(kinds.values())) > 1:
-            told = ", ".join(
-                f"[{name}] {getattr(self, name).kind} is of {kind}" for name, kind in kinds.items()
-            )
+            told = ", ".join(f"[{name}] {parts[name].kind} is of {kind}" for name, kind in kinds.items())
             raise InvalidValue(f"data, sites and task do not go together: {told}")
         rule = resolve_aggregator(self, self.task)
-        if hasattr(self.data, "check"):
-            self.data.check(self.sites, may_look=self._may_look)
+        self.data.check(self.sites, may_look=self._may_look)
         names, _, _ = resolve_sites(self, rule, self.names)
         require_releases(self.privacy, self.rounds, len(names), MOST_RELEASES)
 
@@ -171,7 +177,7 @@ class Experiment(Header, RunSpec):
     def withhold_details(self, *, opening: bool = False) -> AbstractContextManager[None]:
         """Keep what refusals would tell about the records of this experiment for their owner, if private."""
         private = self.privacy.protects and not self.public
-        return withhold_details(private, getattr(self.data, "path", None), opening=opening)
+        return withhold_details(private, self.data.place, opening=opening)
 
     def run_on(
         self,
@@ -211,7 +217,7 @@ def read(path: str | Path, changes: Sequence[str] = (), *, trust: bool = False) 
         return read_as(construct_experiment, path, changes)
 
 
-def load(path: str | Path, task: Any = None, *, trust: bool = False) -> "Run":  # noqa: ANN401
+def load(path: str | Path, task: Task | None = None, *, trust: bool = False) -> "Run":
     """Load the run in a directory.
 
     Args:
@@ -224,7 +230,8 @@ def load(path: str | Path, task: Any = None, *, trust: bool = False) -> "Run":  
 
     if not (Path(path) / "experiment.toml").is_file():
         raise InvalidFile(f"{path} is not a run: it has no experiment.toml")
-    directory, known = Directory(path), task if task is not None else read(path, trust=trust).task
+    directory = Directory(path)
+    known = read(path, trust=trust).task if task is None else as_task(task)
     return read_run(directory, with_saved_answers(known, directory))
 
 
@@ -264,7 +271,8 @@ def _with_defaults(document: Table) -> Table:
     named = cast(Table, task).get("kind") if isinstance(task, dict) else None
     kind = KINDS["task"].get(named) if isinstance(named, str) else None
     found = dict(document)
-    for name, value in getattr(kind, "usual", {}).items():
+    usual: Mapping[str, Any] = kind.usual if kind is not None and issubclass(kind, TaskBase) else {}
+    for name, value in usual.items():
         given = found.setdefault(name, {} if name in KINDS else value)
         if name in KINDS and isinstance(given, dict):
             found[name] = {"kind": value, **cast(Table, given)}

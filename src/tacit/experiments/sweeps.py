@@ -343,13 +343,13 @@ def _experiment_at(document: Table, changes: Changes, folder: Path) -> tuple[Exp
 
 def _require_public(experiment: Experiment, promise: Privacy | Open) -> None:
     """Refuse private records outside a rehearsal: a sweep sees every score, on one ledger per run."""
-    if getattr(experiment.data, "distant", False):
+    if experiment.data.distant:
         raise Refused(
             f"a sweep does not go with [data] {experiment.data.kind}, whose data are at the sites: sweep "
             "simulated data of the same kind"
         )
     somebodys = not isinstance(promise, Open) and not promise.rehearsal
-    if somebodys and not getattr(experiment.data, "public", False):
+    if somebodys and not experiment.data.public:
         raise Refused(
             "a sweep does not go with a promise about private records: it compares the scores of all runs, "
             "and each run would charge its own ledger. Rehearse it ([privacy] rehearsal = true), sweep "

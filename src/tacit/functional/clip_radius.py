@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit.errors import require, require_count, require_positive
-from tacit.learning.task import Updates
+from tacit.learning.task import InitialQueryBase, Updates
 from tacit.privacy.contracts import Layout, Norm
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.mechanisms.vertical import EVERYBODY
@@ -183,7 +183,7 @@ def _below(shape: float, logarithms: Array) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClipRadiusQuery:
+class ClipRadiusQuery(InitialQueryBase):
     """Initial query for clip radii: each party's noisy histogram of the lengths of its curves.
 
     Args:

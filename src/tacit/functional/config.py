@@ -296,7 +296,7 @@ class FunctionalConfig(BoostingConfig):
         return self.components_y or self.width
 
     @cached_property
-    def blocks(self) -> Blocks:
+    def column_blocks(self) -> Blocks:
         """Column layout of the coordinates of all curves."""
         if self.records is None:
             raise InvalidValue("the curves are not known yet: bind the task to a federation first")

@@ -247,7 +247,7 @@ def empty_fit(columns: int, size: int) -> BoostingFit:
 def from_sums(choices: FunctionalConfig, middle: Array, sums: Sequence[Sums]) -> Model:
     """The model of sums over parts of the subjects, each curve with its noise."""
     cut = len(choices.predictors) * choices.width
-    noise = dict.fromkeys(choices.blocks.widths, 0.0)
+    noise = dict.fromkeys(choices.column_blocks.widths, 0.0)
     if choices.noise is not None and choices.lengths is not None:
         widths = {name: choices.widths[name] for name in choices.lengths}
         noise |= allocate_noise(choices.lengths, widths, choices.noise)
@@ -265,12 +265,12 @@ def from_moments(choices: FunctionalConfig, noisy: Array) -> Model:
     # Without noise, rows are not divided by a radius.
     lengths = None if choices.noise is None else choices.lengths
     radii = [1.0 if lengths is None else lengths[name] for name in names]
-    count = choices.blocks.records
+    count = choices.column_blocks.records
     evidence = debias_moments(
         noisy, _shape(choices), sigma=choices.noise or 0.0, radii=radii, count=count,
         key=Key(0) / "fission",
     )  # fmt: skip
-    means = noisy[0, 1:] / count * np.repeat(radii, list(choices.blocks.widths.values()))
+    means = noisy[0, 1:] / count * np.repeat(radii, list(choices.column_blocks.widths.values()))
     cut = len(choices.predictors) * choices.width
     spread = (choices.noise or 0.0) / math.sqrt(2) / count * radii[-1]
     return _model(choices, boost(evidence, choices), means[:cut], _shrink_mean(means[cut:], spread))
@@ -309,7 +309,7 @@ def without_noise(task: "Boosting", columns: Mapping[str, "Curves"]) -> Model:
 def _shape(choices: FunctionalConfig) -> BlockShape:
     names = (*choices.predictors, choices.response)
     return BlockShape(
-        blocks=choices.blocks.predictors,
+        blocks=choices.column_blocks.predictors,
         roughness=[choices.frame_of(name).roughness for name in choices.predictors],
         roughness_y=choices.frame_of(choices.response).roughness,
         stretches=[choices.stretch.get(name, 1.0) for name in names] if choices.stretch else (),
@@ -341,7 +341,7 @@ def _clip_radii(choices: FunctionalConfig) -> dict[str, float]:
 
 def _bytes_sent(choices: FunctionalConfig, party: str) -> int:
     """Return the bytes that a party sends, once."""
-    blocks, others = choices.blocks, len(choices.parties) - 1
+    blocks, others = choices.column_blocks, len(choices.parties) - 1
     columns = blocks.column_count(party)
     if choices.secret:
         # Rows that are hidden go to each of the others, and a masked vector of products to the server.

@@ -19,8 +19,8 @@ from tacit.functional.clip_radius import ClipRadiusQuery
 from tacit.functional.config import FEW, FEW_Y, FunctionalConfig
 from tacit.functional.data.remote import Agreed
 from tacit.learning.record import identity_of
-from tacit.learning.task import Goal, Updates
-from tacit.privacy.contracts import Groups, Layout
+from tacit.learning.task import Goal, TaskBase, Updates
+from tacit.privacy.contracts import Layout
 from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
 from tacit.privacy.mechanisms.secure_gram import from_upper_triangle
 from tacit.privacy.mechanisms.vertical import (
@@ -49,42 +49,13 @@ QUANTILES = {"local": 0.5, "moments": 0.8}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Boosting(FunctionalConfig):
+class Boosting(FunctionalConfig, TaskBase):
     """Curves predicted from curves that other parties hold, by boosting."""
 
     kind: ClassVar[str] = "functional-boosting"
     layout: ClassVar[Layout] = "columns"
     # Defaults of an experiment file.
     usual: ClassVar[Mapping[str, Any]] = {"rounds": 1, "data": "simulated-curves", "sites": "columns"}
-
-    @property
-    def separable(self) -> bool:
-        """Products of curves are sums over subjects."""
-        return True
-
-    @property
-    def groups(self) -> Groups:
-        """No subject has to do with another."""
-        return "none"
-
-    @property
-    def sample(self) -> float:
-        """Every subject takes part."""
-        return 1.0
-
-    @property
-    def batch(self) -> int | None:
-        """Nothing is drawn."""
-        return None
-
-    @property
-    def shuffled(self) -> bool:
-        """Nothing is dealt out."""
-        return False
-
-    @property
-    def final_query(self) -> None:
-        """Nothing is asked at the end."""
 
     def with_privacy(self, privacy: Privacy | Open) -> Self:
         """This as a promise wants it: what is released, and how many coordinates of a curve."""
@@ -195,7 +166,7 @@ class Boosting(FunctionalConfig):
 
     def start(self, federation: Federation, key: Key) -> Array:
         """Nothing is known yet."""
-        columns = self.blocks.columns
+        columns = self.column_blocks.columns
         numbers = (
             (columns + 1) * (columns + 2) // 2
             if self.release_moments
@@ -206,7 +177,8 @@ class Boosting(FunctionalConfig):
     @property
     def sent(self) -> int:
         """Count of numbers that each party sends, padded to the longest."""
-        return max(self.blocks.column_count(party) for party in self.parties) * self.blocks.records
+        blocks = self.column_blocks
+        return max(blocks.column_count(party) for party in self.parties) * blocks.records
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """The coordinates of each party's curves as they leave it, padded to the longest."""
@@ -223,15 +195,15 @@ class Boosting(FunctionalConfig):
     def join_columns(self, updates: Updates) -> Array:
         """Sums over parts of the subjects, or over all of them; no subject is in the state."""
         rows = dict(zip(updates.names, updates.matrix, strict=True))
-        whole = self.blocks.assemble(rows)
+        whole = self.column_blocks.assemble(rows)
         if self.release_moments:
             return products(whole)
-        return encode_sums(whole, self.blocks.columns - self.width_y, self.folds)
+        return encode_sums(whole, self.column_blocks.columns - self.width_y, self.folds)
 
     def join_products(self, updates: Updates) -> Array:
         """Products that were taken in secret, in the order of the model instead of that of the parties."""
-        side = self.blocks.columns + 1
-        order = np.concatenate([[0], 1 + self.blocks.by_party()])
+        side = self.column_blocks.columns + 1
+        order = np.concatenate([[0], 1 + self.column_blocks.by_party()])
         whole = from_upper_triangle(updates.matrix[0])[np.ix_(order, order)]
         return whole[np.triu_indices(side)]
 
@@ -269,7 +241,7 @@ class Boosting(FunctionalConfig):
             return empty_model(self)
         if self.release_moments:
             return from_moments(self, from_upper_triangle(state))
-        return from_sums(self, *decode_sums(state, self.blocks.columns, self.folds))
+        return from_sums(self, *decode_sums(state, self.column_blocks.columns, self.folds))
 
     def findings(self, state: Array) -> list[str]:
         """Return sentences on the selected predictors and the traffic."""
@@ -289,10 +261,11 @@ class Boosting(FunctionalConfig):
 
         return pictures(self, state, rounds, read)
 
-    def rivals(self, federation: VerticalFederation) -> "dict[str, Callable[[Subjects], dict[str, float]]]":
+    def rivals(self, federation: Federation) -> "dict[str, Callable[[Subjects], dict[str, float]]]":
         """Train baselines without noise: on the active party's own curves, and on all curves pooled."""
         from tacit.functional.model import without_noise
 
+        assert isinstance(federation, VerticalFederation), "the loop has looked"
         own = federation.holdings[federation.holder(self.response)]
         both = {"alone": own, "pooled": federation.subjects.columns}
         with one_thread():

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, cast, get_type_hints, runtime_checkab
 
 import msgspec
 
+from tacit.runtime.contracts import user_object
 from tacit.runtime.tables import Unwritable, canonical, plain
 
 Reason = Literal[
@@ -193,6 +194,7 @@ def identity_of(part: Any) -> str | None:  # noqa: ANN401
 
 def _table(part: Any) -> tuple[dict[str, Any], bool]:  # noqa: ANN401
     """The table of a choice, and whether everything that is set is in it."""
+    part = user_object(part)
     own = cast("type[object]", type(part))
     ours = own.__module__.partition(".")[0] == "tacit"
     kind = getattr(part, "kind", None) if ours else f"{own.__module__}:{own.__qualname__}"

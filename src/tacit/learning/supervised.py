@@ -5,7 +5,7 @@ loss couples is one unit: a record where it is a sum over records, a group of re
 """
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
@@ -26,7 +26,7 @@ from tacit.errors import (
     require_word,
 )
 from tacit.learning.record import describe, identity_of
-from tacit.learning.task import FinalQuery, Goal, InitialQuery, Updates
+from tacit.learning.task import Goal, TaskBase, Updates
 from tacit.privacy.contracts import Groups
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.provenance import Provenance
@@ -88,7 +88,7 @@ class LocalTraining:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learner(LocalTraining, ABC):
+class Learner(LocalTraining, TaskBase):
     """A task that learns a network from records; a kind of network and loss makes it concrete."""
 
     kind: ClassVar[str]
@@ -103,11 +103,6 @@ class Learner(LocalTraining, ABC):
         return type(self).__module__.partition(".")[0] == "tacit"
 
     @property
-    def separable(self) -> bool:
-        """Return True if the loss is a sum over records."""
-        return True
-
-    @property
     def risk_groups(self) -> int | None:
         """Number of risk groups at a site, if the loss is formed in groups."""
         return None
@@ -117,27 +112,9 @@ class Learner(LocalTraining, ABC):
         """Return the unit of sampling: whole risk groups, or none."""
         return "none" if self.risk_groups is None else "groups"
 
-    @property
-    def initial_query(self) -> InitialQuery | None:
-        """Return None: there is no initial query."""
-        return None
-
-    @property
-    def final_query(self) -> FinalQuery | None:
-        """Return None: there is no final query."""
-        return None
-
     @abstractmethod
     def program(self, columns: int) -> "Program":
         """Return the network and its loss for `columns` features."""
-
-    @abstractmethod
-    def start(self, federation: Federation, key: Key) -> Array:
-        """The state before the first round."""
-
-    def bind(self, federation: Federation, provenance: Provenance) -> Self:
-        """Return this task: it does not depend on the federation."""
-        return self
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """Train at each site and return the updates (`tacit.learning.task.Task.train`)."""
@@ -148,10 +125,6 @@ class Learner(LocalTraining, ABC):
         keys = [key / name for name in cohort.names]
         moved = descend(self, program, starts, cohort, mechanism, keys)
         return Updates(cohort.names, moved)
-
-    def advance(self, state: Array, step: Array) -> Array:
-        """The state moved by the step."""
-        return state + step
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -193,11 +166,12 @@ class Supervised(Learner):
     @property
     def identity(self) -> str | None:
         """The layers and the choices, where the network has a closed form and the loss a name."""
-        layers = cast("tuple[Any, ...] | None", getattr(self._program, "layers", None))
-        if layers is None or callable(self.loss) or not self._ours:
+        from tacit.learning.perceptron import Perceptron
+
+        if not isinstance(self._program, Perceptron) or callable(self.loss) or not self._ours:
             return None
         # Weights are in the state, and scores are no part of the work.
-        return canonical([[asdict(layer) for layer in layers], describe(self)])
+        return canonical([[asdict(layer) for layer in self._program.layers], describe(self)])
 
     @property
     def separable(self) -> bool:

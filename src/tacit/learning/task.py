@@ -1,16 +1,26 @@
-"""Contract of a task: it trains a cohort of sites and knows nothing of the loop around it."""
+"""Contract of a task: it trains a cohort of sites and knows nothing of the loop around it.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
+`TaskBase` has every hook that the loop, plans, reports and sites call, each with a default. A task that does
+not inherit it needs the members of `Task` alone: `as_task` adapts it once, where a run takes it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property
+from types import FunctionType, MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
-from tacit.learning.record import Fault
-from tacit.privacy.contracts import QuerySpec, TaskSpec
+from tacit.errors import InvalidValue, Refused, hint
+from tacit.learning.record import Fault, Round
+from tacit.privacy.contracts import Groups, Layout, Norm, TrainingSpec
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array, as_numpy
+from tacit.runtime.contracts import Adapted
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation
 from tacit.sites.table import Table
@@ -18,12 +28,15 @@ from tacit.sites.table import Table
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    # A task states its price without loading torch; only training needs it.
+    from tacit.privacy.policy import Open, Privacy
 
-
-Made = TypeVar("Made")
 # A score that decides, and its good direction.
 Goal = tuple[str, Literal["max", "min"]]
+# Members of a class that can be hooks, and how close to one a name must be to be a misspelt one.
+MEMBERS, CLOSE = (FunctionType, property, cached_property, classmethod, staticmethod), 0.8
+# Messages that sites answer: a round of training, the initial query ("opening"), the final one ("closing"),
+# training after the choice of a model ("choosing"), and the number of records.
+WorkKind = Literal["round", "choosing", "opening", "closing", "count"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,22 +65,29 @@ class Updates:
         object.__setattr__(self, "matrix", as_numpy(self.matrix))
 
 
-class Trainable(Protocol):
-    """Whatever sends sites to work on their records."""
-
-    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """Train at each site, on its own records, and return the updates."""
-        ...
-
-
-class Query(QuerySpec, Trainable, Protocol):
+class Query(Protocol):
     """A question to all sites, asked once: `train` gives sums to which each record contributes something
     bounded. Only ratios of the sums may matter, not their size.
+
+    Args:
+        kind: Its name.
+        share: Share of a record-level promise that it may cost.
     """  # noqa: D205
+
+    kind: ClassVar[str]
+    share: ClassVar[float]
 
     @property
     def width(self) -> int:
         """Number of sums; public."""
+        ...
+
+    def record_bound(self, norm: Norm) -> float:
+        """Return the bound of one record's contribution to the answer; longer ones are clipped."""
+        ...
+
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """Compute each site's answer, through the mechanism."""
         ...
 
 
@@ -92,8 +112,11 @@ class FinalQuery(Query, Protocol):
         ...
 
 
-class Task(TaskSpec, Protocol):
-    """Task: the model, its training, its scores. The state is one flat vector of doubles."""
+class Task(TrainingSpec, Protocol):
+    """Task: the model, its training, its scores. The state is one flat vector of doubles.
+
+    These members are what a class of your own must have; `TaskBase` lists all hooks, with their defaults.
+    """
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This task with everything decided that depends on the federation, before anything is charged.
@@ -156,13 +179,397 @@ class Task(TaskSpec, Protocol):
         ...
 
 
-def at_round(task: Made, number: int, rounds: int) -> Made:
-    """Return the task for a round, if the round makes a difference, as for an annealed learning rate."""
-    wanted = getattr(task, "at_round", None)
-    return task if wanted is None else wanted(number, rounds)
+class Work(ABC):
+    """Base of what an engine sends to the sites: a task, a query, or work around a task."""
+
+    work_kind: ClassVar[WorkKind] = "round"
+
+    @property
+    def sent(self) -> int | None:
+        """Count of numbers that each site sends; None if it sends as many as the state has."""
+        return None
+
+    @abstractmethod
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """Train at each site, on its own records, and return the updates."""
 
 
-def stop_reason(task: object, state: Array) -> str | None:
-    """Return the reason to stop, in words, if a task knows when it has converged."""
-    wanted = getattr(task, "stop_reason", None)
-    return None if wanted is None or state.ndim != 1 or not len(state) else wanted(state)
+class QueryBase(Work):
+    """Base of the queries; `Query` says what its members are."""
+
+    kind: ClassVar[str] = "query"
+    share: ClassVar[float] = 0.1
+    layout: ClassVar[Layout] = "rows"
+    # True if it is asked even where the records may be looked at.
+    always: ClassVar[bool] = False
+    # The columns that it asks about, each with its holder; none for rows.
+    columns: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Number of sums; public."""
+
+    @property
+    def sent(self) -> int | None:
+        """Count of numbers that each site sends: one for each sum."""
+        return self.width
+
+    @abstractmethod
+    def record_bound(self, norm: Norm) -> float:
+        """Return the bound of one record's contribution to the answer; longer ones are clipped."""
+
+
+class InitialQueryBase(QueryBase):
+    """Base of initial queries, of facts that must be known before the first round."""
+
+    work_kind: ClassVar[WorkKind] = "opening"
+
+    @property
+    @abstractmethod
+    def placeholder(self) -> dict[str, Any]:
+        """Return an answer of the right shape, to try out later steps before anything is paid."""
+
+    @abstractmethod
+    def decode(self, combined: Array, noise: float = 0.0) -> dict[str, Any]:
+        """Decode the combined answers as fields of the task, plain data; `noise` as in `FinalQuery.apply`."""
+
+
+class FinalQueryBase(QueryBase):
+    """Base of final queries, of facts that a trained model needs."""
+
+    work_kind: ClassVar[WorkKind] = "closing"
+
+    @abstractmethod
+    def apply(self, state: Array, combined: Array, noise: float = 0.0) -> Array:
+        """The state with the combined answers in it; `noise` is the deviation of each of their numbers."""
+
+
+class TaskBase(Work):
+    """Base of tasks, with every hook that a run, a plan, a report or a site calls.
+
+    A class of your own overrides `goal`, `start`, `train`, `score` and `model`, and of the other hooks those
+    that it needs. A public method or property whose name is close to that of a hook is refused when the class
+    is defined.
+    """
+
+    kind: ClassVar[str] = "own"
+    # Layout of the data of the sites.
+    layout: ClassVar[Layout] = "rows"
+    # True if there is one round: every site is asked once.
+    once: ClassVar[bool] = False
+    # True if sums are added up unweighted: rules that weigh updates are refused.
+    added: ClassVar[bool] = False
+    # Defaults of an experiment file that learns this task.
+    usual: ClassVar[Mapping[str, Any]] = {}
+    # Local steps in a round; probability with which a record joins a step; the public number that sums of
+    # sampled records are divided by.
+    steps: int = 1
+    sample: float = 1.0
+    batch: int | None = None
+    # Number of kinds of events in survival records; the end of the time grid, if it is public.
+    causes: int = 1
+    horizon: float | None = None
+    # Interval of rounds at which the weights of every site are kept.
+    snapshots: int | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a misspelt hook.
+
+        Raises:
+            InvalidValue: A public method or property is none of the hooks, and its name is close to one.
+        """
+        super().__init_subclass__(**options)
+        inherited = {name for parent in cls.__mro__[1:] for name in vars(parent)}
+        for name, member in vars(cls).items():
+            if isinstance(member, MEMBERS) and name not in inherited and not name.startswith("_"):
+                near = get_close_matches(name, [hook for hook in dir(TaskBase) if hook[0] != "_"], 1, CLOSE)
+                told = f"{cls.__qualname__}.{name} is no hook of a task{hint(name, near)}"
+                if near:
+                    raise InvalidValue(f"{told}: use the name of the hook, or begin yours with an underscore")
+
+    @property
+    def separable(self) -> bool:
+        """Return True if the loss is a sum over records."""
+        return True
+
+    @property
+    def groups(self) -> Groups:
+        """Risk groups of the loss: none, or groups of which records or whole groups are sampled."""
+        return "none"
+
+    @property
+    def shuffled(self) -> bool:
+        """Return True if records come in shuffled batches instead of being sampled independently."""
+        return False
+
+    @property
+    def exempt(self) -> tuple[str, ...]:
+        """Return the descriptions of a record's parts that are left unprotected."""
+        return ()
+
+    @property
+    def width(self) -> int | None:
+        """Number of coordinates of an update; None if it is not known before the data are."""
+        return None
+
+    @property
+    def blocks(self) -> tuple[int, ...] | None:
+        """Sizes of the parts of an update that adaptive clipping gives bounds of their own; None for one."""
+        return None
+
+    @property
+    def lengths(self) -> Mapping[str, float] | None:
+        """Clip radius of each protected column; None where the policy sets one bound for all."""
+        return None
+
+    @property
+    def identity(self) -> str | None:
+        """Everything that its work depends on beside data and state; None if that cannot be written down."""
+        return None
+
+    @property
+    @abstractmethod
+    def goal(self) -> Goal:
+        """The score that counts, and its good direction."""
+
+    @property
+    def initial_query(self) -> InitialQuery | None:
+        """Query before the first round, if there is one; known once the task is bound."""
+        return None
+
+    @property
+    def final_query(self) -> FinalQuery | None:
+        """Query after the last round, if there is one."""
+        return None
+
+    @property
+    def scores_clusters(self) -> bool:
+        """True if it scores several models at once itself, by `score_each`."""
+        return type(self).score_each is not TaskBase.score_each
+
+    @property
+    def ends_itself(self) -> bool:
+        """True if it ends a run by `stop_reason`."""
+        return type(self).stop_reason is not TaskBase.stop_reason
+
+    def with_privacy(self, privacy: "Privacy | Open") -> Self:
+        """This task under a promise, from public choices alone.
+
+        Raises:
+            Refused: The task cannot keep this promise.
+        """
+        return self
+
+    def bind(self, federation: Federation, provenance: Provenance) -> Self:
+        """This task with everything decided that depends on the federation, before anything is charged.
+
+        Raises:
+            InvalidValue: These data cannot be learnt from; the message names site and field.
+            Refused: Something would have to be taken from private records.
+        """
+        return self
+
+    def with_mechanism(self, mechanism: Mechanism) -> Self:
+        """This task with the public parameters of the noise."""
+        return self
+
+    def with_answers(self, found: dict[str, Any]) -> Self:
+        """This task with the answers to its initial query as its fields."""
+        assert is_dataclass(self), "a task with an initial query is a dataclass, or overrides this"
+        return replace(self, **found)
+
+    def at_round(self, number: int, rounds: int) -> Self:
+        """This task in a round, where the round makes a difference, as for an annealed learning rate."""
+        return self
+
+    @abstractmethod
+    def start(self, federation: Federation, key: Key) -> Array:
+        """The state before the first round; public."""
+
+    def advance(self, state: Array, step: Array) -> Array:
+        """The next state, after the server's step."""
+        return state + step
+
+    def stop_reason(self, state: Array) -> str | None:
+        """Return the reason to stop, in words, once the task knows that it has converged."""
+        return None
+
+    @abstractmethod
+    def score(self, state: Array, held_out: Any) -> dict[str, float]:  # noqa: ANN401
+        """Score the state on held-out records of the kind that it learns from."""
+
+    def score_each(self, states: Array, clusters: Mapping[str, int], held_out: Any) -> dict[str, float]:  # noqa: ANN401
+        """Score several models, given the model of each site; by default each is scored by itself."""
+        raise NotImplementedError
+
+    def losses(self, state: Array, table: Any) -> "NDArray[np.float64]":  # noqa: ANN401
+        """The loss of each record; stays at the site unless noise is added to its sum."""
+        raise Refused(f"{self.kind} has no losses of single records, which this option needs: leave it out")
+
+    @abstractmethod
+    def model(self, state: Array) -> Any:  # noqa: ANN401
+        """Return the prediction model."""
+
+    def rivals(self, federation: Federation) -> "dict[str, Callable[[Any], dict[str, float]]]":
+        """Train the baselines of a task on columns; return how each is scored."""
+        return {}
+
+    def join_columns(self, updates: Updates) -> Array:
+        """Join what the parties sent, for a task on columns."""
+        raise NotImplementedError
+
+    def join_products(self, updates: Updates) -> Array:
+        """Join the result of a secure computation, for a task on columns."""
+        raise NotImplementedError
+
+    def findings(self, state: Array) -> list[str]:
+        """Return the task's own sentences about its result."""
+        return []
+
+    def shortcomings(self, state: Array) -> list[str]:
+        """Return the task's warnings against using its result as it stands."""
+        return []
+
+    def pictures(
+        self, state: Array, rounds: Sequence[Round], read: "Callable[[str], bytes | None]"
+    ) -> Sequence[Any]:
+        """Return the figures of a report (`tacit.reports.page.blocks.Figure`)."""
+        return []
+
+    def archive(
+        self, rounds: Sequence[Round], weights: "Mapping[int, Mapping[str, Array]]"
+    ) -> dict[str, bytes]:
+        """Return files to keep with a finished run, by their names."""
+        return {}
+
+
+class _AdaptedTask(Adapted, TaskBase):
+    """A task of a user's own that does not inherit `TaskBase`."""
+
+    @property
+    def goal(self) -> Goal:
+        """The score that counts, and its good direction."""
+        return self.own.goal
+
+    @property
+    def initial_query(self) -> InitialQueryBase | None:
+        """Query before the first round, if there is one."""
+        return as_initial_query(self.member("initial_query"))
+
+    @property
+    def final_query(self) -> FinalQueryBase | None:
+        """Query after the last round, if there is one."""
+        return as_final_query(self.member("final_query"))
+
+    @property
+    def scores_clusters(self) -> bool:
+        """True if it has `score_each`."""
+        return self.has("score_each")
+
+    @property
+    def ends_itself(self) -> bool:
+        """True if it has `stop_reason`."""
+        return self.has("stop_reason")
+
+    def with_privacy(self, privacy: "Privacy | Open") -> "_AdaptedTask":
+        """This task under a promise."""
+        return self._after("with_privacy", privacy)
+
+    def bind(self, federation: Federation, provenance: Provenance) -> "_AdaptedTask":
+        """This task with everything decided that depends on the federation."""
+        return self._after("bind", federation, provenance)
+
+    def with_mechanism(self, mechanism: Mechanism) -> "_AdaptedTask":
+        """This task with the public parameters of the noise."""
+        return self._after("with_mechanism", mechanism)
+
+    def with_answers(self, found: dict[str, Any]) -> "_AdaptedTask":
+        """This task with the answers to its initial query as its fields."""
+        return _AdaptedTask(replace(self.own, **found))
+
+    def at_round(self, number: int, rounds: int) -> "_AdaptedTask":
+        """This task in a round."""
+        return self._after("at_round", number, rounds)
+
+    def _after(self, name: str, *given: object) -> "_AdaptedTask":
+        change: Callable[..., Task] | None = self.member(name)
+        return self if change is None else _AdaptedTask(change(*given))
+
+    def start(self, federation: Federation, key: Key) -> Array:
+        """The state before the first round."""
+        return self.own.start(federation, key)
+
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """Train each site locally and return its update."""
+        return self.own.train(state, cohort, mechanism, key)
+
+    def score(self, state: Array, held_out: Any) -> dict[str, float]:  # noqa: ANN401
+        """Score the state on held-out records."""
+        return self.own.score(state, held_out)
+
+    def model(self, state: Array) -> Any:  # noqa: ANN401
+        """Return the prediction model."""
+        return self.own.model(state)
+
+
+class _AdaptedInitialQuery(Adapted, InitialQueryBase):
+    """An initial query of a user's own that does not inherit our base."""
+
+    @property
+    def width(self) -> int:
+        """Number of sums."""
+        return self.own.width
+
+    @property
+    def placeholder(self) -> dict[str, Any]:
+        """Return an answer of the right shape."""
+        return self.own.placeholder
+
+    def record_bound(self, norm: Norm) -> float:
+        """Return the bound of one record's contribution."""
+        return self.own.record_bound(norm)
+
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """Compute each site's answer."""
+        return self.own.train(state, cohort, mechanism, key)
+
+    def decode(self, combined: Array, noise: float = 0.0) -> dict[str, Any]:
+        """Decode the combined answers."""
+        return self.own.decode(combined, noise)
+
+
+class _AdaptedFinalQuery(Adapted, FinalQueryBase):
+    """A final query of a user's own that does not inherit our base."""
+
+    @property
+    def width(self) -> int:
+        """Number of sums."""
+        return self.own.width
+
+    def record_bound(self, norm: Norm) -> float:
+        """Return the bound of one record's contribution."""
+        return self.own.record_bound(norm)
+
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """Compute each site's answer."""
+        return self.own.train(state, cohort, mechanism, key)
+
+    def apply(self, state: Array, combined: Array, noise: float = 0.0) -> Array:
+        """The state with the combined answers in it."""
+        return self.own.apply(state, combined, noise)
+
+
+def as_task(task: Task) -> TaskBase:
+    """Return a task with every hook: one that inherits `TaskBase` unchanged, a structural one adapted."""
+    return task if isinstance(task, TaskBase) else _AdaptedTask(task)
+
+
+def as_initial_query(query: InitialQuery | None) -> InitialQueryBase | None:
+    """Return an initial query with every hook; None if there is none."""
+    return query if query is None or isinstance(query, InitialQueryBase) else _AdaptedInitialQuery(query)
+
+
+def as_final_query(query: FinalQuery | None) -> FinalQueryBase | None:
+    """Return a final query with every hook; None if there is none."""
+    return query if query is None or isinstance(query, FinalQueryBase) else _AdaptedFinalQuery(query)

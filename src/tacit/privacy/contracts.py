@@ -1,11 +1,11 @@
 """Protocols of a task, a query and an aggregator: the public facts that a promise needs to know."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import ClassVar, Literal, Protocol, TypeVar
+from typing import ClassVar, Literal, Protocol
 
 from tacit.errors import Refused, require
+from tacit.runtime.contracts import Layout as Layout
 
-Made = TypeVar("Made")
 Norm = Literal["l2", "l1"]
 # The unit whose presence is protected.
 Unit = Literal["record", "site"]
@@ -14,14 +14,12 @@ Unit = Literal["record", "site"]
 Fragility = Literal["stands", "suffers", "breaks"]
 # Groups of sites whose sums suffice for an aggregator.
 SiteGroups = tuple[tuple[str, ...], ...]
-# Data layout of a federation: records of each site's own, columns of the same records, or environments.
-Layout = Literal["rows", "columns", "environments"]
 # Risk groups of a loss that couples records, and the unit of sampling.
 Groups = Literal["none", "records", "groups"]
 
 
-class TaskSpec(Protocol):
-    """Public facts about a task that a promise needs. `kind` is its name."""
+class TrainingSpec(Protocol):
+    """Public facts about local training. `kind` is its name."""
 
     kind: ClassVar[str]
 
@@ -56,16 +54,48 @@ class TaskSpec(Protocol):
         ...
 
 
+class TaskSpec(TrainingSpec, Protocol):
+    """Public facts about a task that a promise needs; `tacit.learning.task.TaskBase` has defaults for them.
+
+    Args:
+        layout: Layout of the sites' data that it works on.
+    """
+
+    layout: ClassVar[Layout]
+
+    @property
+    def exempt(self) -> tuple[str, ...]:
+        """Return the descriptions of a record's parts that it leaves unprotected."""
+        ...
+
+    @property
+    def width(self) -> int | None:
+        """Number of coordinates of an update; None if it is not known before the data are."""
+        ...
+
+    @property
+    def lengths(self) -> Mapping[str, float] | None:
+        """Clip radius of each protected column; None where the policy sets one bound for all."""
+        ...
+
+
 class QuerySpec(Protocol):
     """Public facts about a query that is asked once, before or after all rounds.
 
     Args:
         kind: Its name.
         share: Share of a record-level promise that it may cost.
+        layout: Layout of the sites' data that it asks about.
     """
 
     kind: ClassVar[str]
     share: ClassVar[float]
+    layout: ClassVar[Layout]
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """Return the columns that it asks about, each with its holder; empty for rows."""
+        ...
 
     def record_bound(self, norm: Norm) -> float:
         """Return the bound of one record's contribution to the answer; longer ones are clipped."""
@@ -73,9 +103,18 @@ class QuerySpec(Protocol):
 
 
 class AggregatorSpec(Protocol):
-    """Public facts about an aggregator that a promise needs. `kind` is its name."""
+    """Public facts about an aggregator that a promise needs.
+
+    Args:
+        kind: Its kind in an experiment file.
+    """
 
     kind: ClassVar[str]
+
+    @property
+    def name(self) -> str:
+        """Name in sentences."""
+        ...
 
     @property
     def weights(self) -> str | Mapping[str, float]:
@@ -99,29 +138,6 @@ class AggregatorSpec(Protocol):
         ...
 
 
-def name_of(aggregation: AggregatorSpec) -> str:
-    """Return the name of an aggregator; a custom one has the name of its class."""
-    said = getattr(aggregation, "name", None) or getattr(aggregation, "kind", None)
-    return said or type(aggregation).__name__
-
-
-def fragility(aggregation: AggregatorSpec) -> Fragility:
-    """Return the fragility of an aggregator under noise; a custom one may leave it out."""
-    return getattr(aggregation, "under_noise", "stands")
-
-
-def parties_of(aggregation: AggregatorSpec, names: Sequence[str]) -> SiteGroups | None:
-    """Return the groups whose sums suffice for an aggregator; None if it needs every update."""
-    return aggregation.parties(names, 0) if hasattr(aggregation, "parties") else None
-
-
-def sensitivity_of(aggregation: AggregatorSpec, clip: float, sites: float, norm: Norm) -> float | None:
-    """Return the sensitivity of an aggregator to one clipped update; custom ones may know L2 alone."""
-    if norm == "l2":
-        return aggregation.sensitivity(clip, sites)
-    return aggregation.sensitivity(clip, sites, norm) if hasattr(aggregation, "under_noise") else None
-
-
 def require_public(weights: str | Mapping[str, float], federation: Collection[str]) -> None:
     """Refuse weights that would have to be taken from records."""
     if isinstance(weights, Mapping):
@@ -133,19 +149,3 @@ def require_public(weights: str | Mapping[str, float], federation: Collection[st
             f'weights = "{weights}" cannot be kept private: the number of records of a site is private. Use '
             'weights = "uniform", or give public weights.'
         )
-
-
-def layout_of(work: object) -> Layout:
-    """Return the layout of the sites' data that a task works on: rows, columns or environments."""
-    return getattr(work, "layout", "rows")
-
-
-def exempt(work: object) -> tuple[str, ...]:
-    """Return the descriptions of a record's parts that a task leaves unprotected; empty by default."""
-    return getattr(work, "exempt", ())
-
-
-def with_privacy(work: Made, privacy: object) -> Made:
-    """Return the task under a promise, if it depends on that; from public choices alone."""
-    wanted = getattr(work, "with_privacy", None)
-    return work if wanted is None else wanted(privacy)

@@ -11,8 +11,8 @@ from typing import Any
 
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.contracts import TaskSpec, exempt
-from tacit.privacy.mechanisms.base import Mechanism
+from tacit.privacy.contracts import TaskSpec
+from tacit.privacy.mechanisms.base import Mechanism, Multiplied
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.statement import Statement, state
 from tacit.runtime.markup import facts
@@ -175,7 +175,7 @@ def plan(
         models: Number of models that share the sites.
     """
     rounds, whole = price.rounds, price.after(price.rounds)
-    statement = state(privacy, whole, but=exempt(task))
+    statement = state(privacy, whole, but=task.exempt)
     if isinstance(privacy, Open):
         warnings = ("the run is open: give it a [privacy] table to protect records or sites",)
         return Plan(
@@ -188,11 +188,11 @@ def plan(
             warnings=warnings,
         )
     marks = sorted({1, (rounds + 1) // 2, rounds, rounds + 1})
-    heard = signal_to_noise(privacy, mechanism, getattr(task, "width", None), sites // models, rounds)
+    heard = signal_to_noise(privacy, mechanism, task.width, sites // models, rounds)
     return Plan(
         statement=statement,
         rounds=rounds,
-        noise_multiplier=getattr(mechanism, "multiplier", None),
+        noise_multiplier=mechanism.multiplier if isinstance(mechanism, Multiplied) else None,
         spends={mark: accounting.epsilon(price.after(mark), privacy.delta) for mark in marks},
         comparisons=accounting.compare(whole, privacy.delta),
         budget=privacy.epsilon,

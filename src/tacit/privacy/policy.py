@@ -26,9 +26,6 @@ from tacit.privacy.contracts import (
     AggregatorSpec,
     QuerySpec,
     TaskSpec,
-    fragility,
-    layout_of,
-    name_of,
     require_public,
 )
 
@@ -143,7 +140,7 @@ class Privacy:
         require_count("sites", len(federation))
         require_count("steps", task.steps)
         require_rate("sample", task.sample, LEAST_RATE)
-        if layout_of(task) == "columns":
+        if task.layout == "columns":
             from tacit.privacy.mechanisms.vertical import solve
 
             return solve(self, cast("VerticalTaskSpec", task), list(federation), rounds, questions)
@@ -164,7 +161,7 @@ class Privacy:
         from tacit.privacy.mechanisms.base import NORMS, RecordLevel
         from tacit.privacy.mechanisms.vertical import solve_query
 
-        if layout_of(question) == "columns":
+        if question.layout == "columns":
             return solve_query(self, question)
         if self.unit == "site":
             return mechanism
@@ -251,10 +248,10 @@ class Privacy:
             )
 
     def _require_robust(self, aggregation: AggregatorSpec) -> None:
-        if fragility(aggregation) == "breaks":
+        if aggregation.under_noise == "breaks":
             raise Refused(
-                f"{name_of(aggregation)} does not go with noise at the sites: noise separates honest "
-                "updates, so the rule selects a dishonest site that sends no noise. Use covariance-filter or "
+                f"{aggregation.name} does not go with noise at the sites: noise separates honest updates, so "
+                "the rule selects a dishonest site that sends no noise. Use covariance-filter or "
                 "geometric-median, or set allow_fragile = true to see it fail."
             )
 
@@ -305,6 +302,10 @@ class Open:
     participation: float = 1.0
     kind: ClassVar[str] = "open"
     protects: ClassVar[bool] = False
+    # What a policy has and an open run has not.
+    noise: ClassVar[Literal["none"]] = "none"
+    rehearsal: ClassVar[bool] = False
+    epsilon: ClassVar[float | None] = None
 
     def __post_init__(self) -> None:
         require_rate("participation", self.participation, LEAST_RATE)
@@ -325,9 +326,8 @@ class Open:
         from tacit.privacy.mechanisms.base import NoPrivacy
 
         require_count("rounds", rounds)
-        weights = getattr(aggregation, "weights", None)
-        if isinstance(weights, Mapping):
-            require_public(cast("Mapping[str, float]", weights), federation)
+        if isinstance(aggregation.weights, Mapping):
+            require_public(aggregation.weights, federation)
         return NoPrivacy()
 
     def solve_query(self, question: QuerySpec, mechanism: "Mechanism") -> "Mechanism":

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from tacit.aggregation.defence.clustering import ClusterChoice, Clusters, Update
 from tacit.engines.base import Engine
 from tacit.errors import InvalidValue, Refused, TooFewSites, require
 from tacit.learning.record import Fault
-from tacit.learning.task import Task, Updates
+from tacit.learning.task import TaskBase, Updates
 from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
 from tacit.privacy.policy import Open, Privacy
 from tacit.runs.directory import Checkpoint
@@ -75,7 +74,7 @@ class ClusterRound:
 def train_clusters(
     clusters: Clusters,
     engine: Engine,
-    task: Task,
+    task: TaskBase,
     federation: Federation,
     point: Checkpoint,
     names: Sequence[str],
@@ -109,7 +108,7 @@ def trails_of(clusters: Clusters, point: Checkpoint, federation: Federation) -> 
 
 
 def watch_scores(
-    watch: Watch, task: Task, state: Array, clusters: Mapping[str, int], key: Key
+    watch: Watch, task: TaskBase, state: Array, clusters: Mapping[str, int], key: Key
 ) -> dict[str, float]:
     """Score a state after a round; of several models, each on the held-out records of its own sites."""
     if state.ndim == 1 or not isinstance(watch, HeldOutWatch):
@@ -118,7 +117,7 @@ def watch_scores(
 
 
 def score_clusters(
-    task: Task, state: Array, clusters: Mapping[str, int], records: Records | None
+    task: TaskBase, state: Array, clusters: Mapping[str, int], records: Records | None
 ) -> dict[str, float]:
     """Score a state on held-out records; several models give a weighted mean over clusters.
 
@@ -130,8 +129,8 @@ def score_clusters(
         return {}
     if state.ndim == 1:
         return finite(task.score(state, records))
-    if hasattr(task, "score_each"):
-        return finite(cast(Any, task).score_each(state, clusters, records))
+    if task.scores_clusters:
+        return finite(task.score_each(state, clusters, records))
     parts = _own(task, state, clusters, records)
     if parts:
         return weighted_mean([(len(own), scores) for _, own, scores in parts])
@@ -140,20 +139,20 @@ def score_clusters(
 
 
 def own_records(
-    task: Task, state: Array, clusters: Mapping[str, int], records: Records | None
+    task: TaskBase, state: Array, clusters: Mapping[str, int], records: Records | None
 ) -> list[tuple[tuple[str, ...], Records]]:
     """Return the sites of each model with their held-out records; empty if the records name no sites.
 
     Clusters with too few records for any score are left out.
     """
     # A task that scores several models itself knows whose records are whose.
-    if records is None or state.ndim == 1 or hasattr(task, "score_each"):
+    if records is None or state.ndim == 1 or task.scores_clusters:
         return []
     return [(names, own) for names, own, _ in _own(task, state, clusters, records)]
 
 
 def _own(
-    task: Task, state: Array, clusters: Mapping[str, int], records: Records
+    task: TaskBase, state: Array, clusters: Mapping[str, int], records: Records
 ) -> list[tuple[tuple[str, ...], Records, dict[str, float]]]:
     """Return the sites of each model, their held-out records, and the scores of the model on them."""
     found: list[tuple[tuple[str, ...], Records, dict[str, float]]] = []

@@ -21,7 +21,7 @@ from tacit.aggregation.robust.reweighted import query_aggregator
 from tacit.aggregation.screening import LONGEST, Screen
 from tacit.engines.base import RecordCountQuery
 from tacit.errors import InvalidValue
-from tacit.learning.task import FinalQuery, Query, Task, Updates
+from tacit.learning.task import FinalQueryBase, QueryBase, TaskBase, Updates
 from tacit.privacy.ledger.chain import planned_bytes
 from tacit.privacy.ledger.run_ledger import RunLedger, begin_plan
 from tacit.privacy.ledger.store import Ledger
@@ -66,7 +66,7 @@ class RunContext:
         return self.prepared.spec
 
     @property
-    def task(self) -> Task:
+    def task(self) -> TaskBase:
         """The bound task of the prepared run."""
         return self.prepared.task
 
@@ -163,7 +163,9 @@ class RunContext:
         directory.write_checkpoint(closed)
         return closed
 
-    def apply_final(self, question: FinalQuery, state: Array, clusters: Mapping[str, int], key: Key) -> Array:
+    def apply_final(
+        self, question: FinalQueryBase, state: Array, clusters: Mapping[str, int], key: Key
+    ) -> Array:
         """The state with the answers to its last question in it; each site is asked about its own model."""
         if state.ndim == 1:
             return question.apply(state, self.ask(question, state, key), self.noise(question))
@@ -179,7 +181,7 @@ class RunContext:
             for model, answer, names in zip(state, asked, members, strict=True)
         ])  # fmt: skip
 
-    def ask(self, question: Query, state: Array, key: Key, among: Sequence[str] | None = None) -> Array:
+    def ask(self, question: QueryBase, state: Array, key: Key, among: Sequence[str] | None = None) -> Array:
         """Return the sites' combined answers to a query; with secret participation, those of a sample."""
         mechanism = self.prepared.solve_query(question).with_one_group()
         names = list(self.federation if among is None else among)
@@ -219,7 +221,7 @@ class RunContext:
         liars = self.spec.attack.draw_liars(list(self.federation), Key(key.seed))
         return self.spec.attack.poison_updates(updates, liars, self.prepared.aggregation, key / "attack")
 
-    def noise(self, question: Query, sites: int | None = None) -> float:
+    def noise(self, question: QueryBase, sites: int | None = None) -> float:
         """Return the noise's standard deviation per number of a query's answer (by default, of all sites)."""
         mechanism = self.prepared.solve_query(question).with_one_group()
         return mechanism.deviation(max(len(self.federation) if sites is None else sites, 1))
@@ -242,7 +244,7 @@ class RunContext:
         """
         # The stopping rule does not change any sum.
         choices = self.prepared.describe(self.federation, stop=None)
-        known = [getattr(self.task, "identity", None), choices_of(choices, self.spec.augment)]
+        known = [self.task.identity, choices_of(choices, self.spec.augment)]
         names = list(self.federation)
         trusted = self.mechanism.denominator(len(names)) is not None
         # A secure Gram matrix needs all parties, so the same inputs give the same sum.

@@ -232,7 +232,9 @@ class Directory:
         from safetensors import SafetensorError, safe_open
 
         try:
-            with cast(Any, safe_open(str(place), framework="np")) as file:
+            # The package has no types.
+            opened: Any = safe_open(str(place), framework="np")
+            with opened as file:
                 notes = cast("dict[str, str]", file.metadata() or {})
                 tensors = {name: cast(Array, file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
             if any(values.dtype != np.float64 for values in tensors.values()):
@@ -333,7 +335,7 @@ class Directory:
         except (OSError, ValueError) as error:
             if isinstance(error, TacitError):
                 raise
-            why = getattr(error, "strerror", None) or error
+            why = (error.strerror if isinstance(error, OSError) else None) or error
             raise RunUnusable(
                 f"run {self.path} cannot be {verb}: {name}: {why}; what was written before is intact"
             ) from error
@@ -366,6 +368,7 @@ def machine() -> str:
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         model = next((line for line in lines if line.startswith("model name")), "")
+    # The scheduler of Linux alone tells.
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return repr((environment(), platform.machine(), model, os.cpu_count(), cores, sorted(told.items())))
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -28,8 +28,7 @@ from tacit.engines.base import Engine
 from tacit.engines.local import Local
 from tacit.errors import TacitError, require_name
 from tacit.learning.record import Callback, Record, Tell, notify, silent
-from tacit.learning.task import Task, at_round
-from tacit.privacy.contracts import exempt, layout_of
+from tacit.learning.task import Task, TaskBase
 from tacit.privacy.ledger.data_book import DataBook
 from tacit.privacy.ledger.run_ledger import RunLedger
 from tacit.privacy.mechanisms.base import NoPrivacy
@@ -40,7 +39,7 @@ from tacit.reports.dpia_form import TABLE, Answers
 from tacit.runs.clusters import own_records, score_clusters, weighted_mean
 from tacit.runs.context import RunContext, digest
 from tacit.runs.directory import EXPERIMENT, LEDGER, PROVENANCE, Directory
-from tacit.runs.queries import final_query_of, findings, initial_query_of, shortcomings, with_saved_answers
+from tacit.runs.queries import final_query_of, initial_query_of, with_saved_answers
 from tacit.runs.run import Run, is_over, read, require_sound, write
 from tacit.runs.setup import PreparedRun, prepare
 from tacit.runs.spec import Augmenter, RunSpec
@@ -186,15 +185,15 @@ def _run(
     trainer = Trainer(context, watch)
     point, record = trainer.run(point, directory, ledger, key, callbacks)
     chosen = record.rounds[record.chosen - 1].clusters if record.chosen else {}
-    facts = (*trainer.facts(), *findings(context.task, point.best))
-    notes = (*record.notes, *shortcomings(context.task, point.best))
+    facts = (*trainer.facts(), *context.task.findings(point.best))
+    notes = (*record.notes, *context.task.shortcomings(point.best))
     notify(callbacks, "scoring the model")
     scores = score_clusters(context.task, point.best, chosen, test)
     record = replace(record, scores=scores, findings=facts, notes=notes, sites=prepared.names)
     if baselines and provenance.allowed and not federation.distant:
         record = compare(context, record, point.best, chosen, test, key, partial(notify, callbacks))
     promise = state(
-        privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=exempt(context.task),
+        privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=context.task.exempt,
         left_out=record.left_out, prices=subject_prices(ledger, privacy),
     )  # fmt: skip
     if isinstance(privacy, Privacy):
@@ -283,14 +282,14 @@ def compare(
     others = train_baselines(context.task, context.federation, rounds, test, provenance, key, split, tell)
     found = {name: score(test) for name, score in others.items()}
     # Worlds are judged by many episodes, whose intervals are among the scores.
-    if test is None or layout_of(context.task) == "environments":
+    if test is None or context.task.layout == "environments":
         return replace(record, baselines=found)
     ends = intervals({"federated": ours, **others}, test, key / "intervals", tell)
     return replace(record, baselines=found, intervals=ends)
 
 
 def train_baselines(
-    task: Task,
+    task: TaskBase,
     federation: Federation,
     rounds: int,
     test: Records | None,
@@ -314,19 +313,19 @@ def train_baselines(
     if test is None:
         return {}
     provenance.look("the scores of models trained alone and on pooled records", instead="do without them")
-    if layout_of(task) == "columns":
+    if task.layout == "columns":
         # Columns have no rounds: the task knows what its parties can do alone.
         tell("training one party alone and on all columns, to compare", None)
-        return cast(Any, task).rivals(federation)
+        return task.rivals(federation)
     start = task.start(federation, key / "start")
     everybody, pooled = federation.cohort(list(federation)), federation.pool()
     alone = _train(task, start, everybody, rounds, key / "alone", partial(tell, EACH))
     together = _train(task, start, pooled.cohort(["pooled"]), rounds, key / "pooled", partial(tell, TOGETHER))
     places = {name: place for place, name in enumerate(federation)}
-    if hasattr(task, "score_each"):
+    if task.scores_clusters:
         # Agents that trained alone are judged where they trained.
         return {
-            "alone": lambda records: cast(Any, task).score_each(alone, places, records),
+            "alone": lambda records: task.score_each(alone, places, records),
             "pooled": lambda records: task.score(together[0], records),
         }
 
@@ -346,7 +345,7 @@ def train_baselines(
 
 
 def _train(
-    task: Task,
+    task: TaskBase,
     start: Array,
     cohort: Cohort,
     rounds: int,
@@ -359,7 +358,7 @@ def _train(
     states = np.broadcast_to(start, (len(cohort), start.size))
     tell(None)
     for number in range(1, rounds + 1):
-        work = at_round(task, number, rounds)
+        work = task.at_round(number, rounds)
         states = states + work.train(states, apart, NoPrivacy(), key / number).matrix
         tell(number / rounds)
     closing = final_query_of(task)
@@ -369,7 +368,7 @@ def _train(
     return np.stack([closing.apply(*pair) for pair in zip(states, answers, strict=True)])
 
 
-def _scores(task: Task, states: Array, test: Records) -> dict[str, float]:
+def _scores(task: TaskBase, states: Array, test: Records) -> dict[str, float]:
     scores = [task.score(state, test) for state in states]
     return {name: float(np.mean([entry[name] for entry in scores])) for name in scores[0]}
 

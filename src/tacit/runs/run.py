@@ -21,9 +21,8 @@ import msgspec
 
 from tacit.errors import InvalidValue, LedgerError, LedgerTampered, RunUnusable, TacitError, require_word
 from tacit.learning.record import ALSO, Record
-from tacit.learning.task import Task
+from tacit.learning.task import TaskBase
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.contracts import layout_of
 from tacit.privacy.ledger.chain import LedgerState
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.ledger.view import ledger_summary, problems
@@ -73,7 +72,7 @@ class Run:
         charged: The releases charged to its ledger; a run with a directory keeps the ledger itself there.
     """
 
-    task: Task
+    task: TaskBase
     record: Record
     privacy: Statement
     state: Array
@@ -151,7 +150,7 @@ class Run:
             "run": str(self.path) if self.path is not None else None,
             "name": self.name,
             "task": self.task.kind,
-            **({} if layout_of(self.task) == "rows" else {"layout": layout_of(self.task)}),
+            **({} if self.task.layout == "rows" else {"layout": self.task.layout}),
             **self.record.as_dict(),
             **({"clusters": self.clusters} if self.clusters else {}),
             **({"trouble": trouble} if (trouble := self.record.warnings()) else {}),
@@ -201,7 +200,7 @@ class Run:
         return ReportData(
             name=self.name,
             task=self.task.kind,
-            layout=layout_of(self.task),
+            layout=self.task.layout,
             goal=self.task.goal,
             record=self.record,
             statement=self.privacy,
@@ -214,19 +213,12 @@ class Run:
 
     def _pictures(self) -> "list[Figure]":
         """Return the task's own figures of the model."""
-        wanted = getattr(self.task, "pictures", None)
-        if wanted is None:
-            return []
-        return wanted(self.state, self.record.rounds, Directory(self.path).read)
+        return list(self.task.pictures(self.state, self.record.rounds, Directory(self.path).read))
 
 
 def write(run: Run, directory: Directory) -> None:
     """Write down what came of a run, and forget its secret: it is over."""
-    task = cast(Any, run.task)
-    kept: dict[str, bytes] = {}
-    if hasattr(task, "archive"):
-        kept = task.archive(run.record.rounds, directory.weights())
-    for name, content in kept.items():
+    for name, content in run.task.archive(run.record.rounds, directory.weights()).items():
         directory.write(name, content)
     statement = run.privacy.as_dict()
     _remember_end(directory, statement)
@@ -254,7 +246,7 @@ def is_over(directory: Directory) -> bool:
     return directory.read(SUMMARY) is not None
 
 
-def read(directory: Directory, task: Task) -> Run:
+def read(directory: Directory, task: TaskBase) -> Run:
     """The run that a directory remembers.
 
     Raises:

@@ -7,7 +7,7 @@ experiment derive the same mechanism, without exchanging it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from tacit.aggregation.attacks import Attack
 from tacit.aggregation.base import Aggregator, as_aggregator, user_choice
@@ -16,16 +16,16 @@ from tacit.aggregation.mean import Join, Mean
 from tacit.aggregation.server import Plain
 from tacit.aggregation.warnings import aggregation_warnings, min_sites_for
 from tacit.errors import MOST_ROUNDS, InvalidValue, Refused, require, require_count
-from tacit.learning.task import Query, Task
+from tacit.learning.task import QueryBase, TaskBase
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.contracts import Layout, exempt, layout_of, name_of, with_privacy
+from tacit.privacy.contracts import Layout
 from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import NORMS, BoundedSum, Mechanism
 from tacit.privacy.plan import Plan, PlannedPrice, plan
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.provenance import Provenance
 from tacit.runs.clusters import require_compatible_clusters, resolve_for_clusters
-from tacit.runs.queries import final_query_of, initial_query_of, queries_of, with_answers
+from tacit.runs.queries import final_query_of, initial_query_of, queries_of
 from tacit.runs.spec import RunSpec
 from tacit.runs.stopping import HeldOutWatch, Stopping, watch_over
 from tacit.runtime.arrays import Array
@@ -64,7 +64,7 @@ class PublicFacts:
         """Those of a federation that is open."""
         return cls(
             names=tuple(federation), records=federation.records, public=federation.public,
-            distant=federation.distant, layout=cast(Layout, federation.layout),
+            distant=federation.distant, layout=federation.layout,
         )  # fmt: skip
 
 
@@ -93,12 +93,12 @@ class PreparedRun:
     spec: RunSpec
     facts: PublicFacts
     names: tuple[str, ...]
-    task: Task
+    task: TaskBase
     aggregation: Aggregator
     clusters: Clusters | None
     training: Privacy | Open
     mechanism: Mechanism
-    queries: tuple[Query, ...]
+    queries: tuple[QueryBase, ...]
     watched: BoundedSum | None
     provenance: Provenance
     packing: AdaptiveClipping | None = None
@@ -108,14 +108,14 @@ class PreparedRun:
 
     def with_answers(self, found: dict[str, Any]) -> "PreparedRun":
         """This, its task and its mechanism knowing what was found out before the first round."""
-        task = with_answers(self.task, found)
+        task = self.task.with_answers(found)
         return replace(self, task=task, mechanism=self.mechanism.with_task(task))
 
-    def solve_query(self, question: Query) -> Mechanism:
+    def solve_query(self, question: QueryBase) -> Mechanism:
         """The mechanism of a question."""
         return self.training.solve_query(question, self.mechanism)
 
-    def price_of(self, question: Query) -> list[Release]:
+    def price_of(self, question: QueryBase) -> list[Release]:
         """Return the releases that a query costs."""
         priced = self.solve_query(question).release(0, self.names)
         return [replace(release, purpose=question.kind) for release in priced]
@@ -193,7 +193,7 @@ def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRu
         else initial_provenance(federation, privacy)
     )
     require_layout(spec.task, facts, spec.rounds)
-    task = with_privacy(spec.task, privacy)
+    task = spec.task.with_privacy(privacy)
     task = task if federation is None else task.bind(federation, provenance)
     require_protection(task, facts, provenance)
     rule = resolve_aggregator(spec, task)
@@ -248,20 +248,20 @@ def sites_warnings(spec: RunSpec, aggregation: Aggregator, names: tuple[str, ...
     return aggregation_warnings(aggregation, known, spec.privacy, spec.quarantine)
 
 
-def _expected_queries(task: Task, provenance: Provenance, facts: PublicFacts) -> list[Query]:
+def _expected_queries(task: TaskBase, provenance: Provenance, facts: PublicFacts) -> list[QueryBase]:
     """Return the queries that the task will need once bound; visible data answer the initial one for free."""
     opening, closing = initial_query_of(task), final_query_of(task)
     # Data on other machines cannot be looked at, even in an open run.
     looked = provenance.allowed and not facts.distant
-    known = looked or getattr(task, "horizon", None) is not None
-    known = known and not getattr(opening, "always", False)
+    known = looked or task.horizon is not None
+    known = known and not (opening is not None and opening.always)
     return [part for part in (None if known else opening, closing) if part is not None]
 
 
 def _open(prepared: PreparedRun, federation: Federation) -> PreparedRun:
     """This with everything that depends on the data: liars' records, what is watched, what is scored."""
     spec, task, provenance = prepared.spec, prepared.task, prepared.provenance
-    task = with_mechanism(task, prepared.mechanism)
+    task = task.with_mechanism(prepared.mechanism)
     packing = resolve_adaptive_clipping(task, federation, spec.privacy)
     federation = poison(spec.attack, federation, spec.seed)
     watch, test = watch_over(federation, spec.stop, task.goal, provenance, Key(spec.seed))
@@ -269,10 +269,10 @@ def _open(prepared: PreparedRun, federation: Federation) -> PreparedRun:
     return replace(prepared, task=task, packing=packing, federation=federation, watch=watch, test=test)
 
 
-def require_layout(task: Task, facts: PublicFacts, rounds: int) -> None:
+def require_layout(task: TaskBase, facts: PublicFacts, rounds: int) -> None:
     """Refuse a task that learns from another kind of federation, or in another number of rounds."""
-    wanted = layout_of(task)
-    if getattr(task, "once", False):
+    wanted = task.layout
+    if task.once:
         require(rounds == 1, "rounds", rounds, f"1: {task.kind} queries every site once")
     if wanted == "columns":
         allowed = f"1: {task.kind} releases every column once, and everything else is free"
@@ -298,9 +298,9 @@ def require_local_records(spec: RunSpec, facts: PublicFacts) -> None:
             )
 
 
-def require_protection(task: Task, facts: PublicFacts, provenance: Provenance) -> None:
+def require_protection(task: TaskBase, facts: PublicFacts, provenance: Provenance) -> None:
     """Refuse to let out bare what a party would keep to itself if it did all the work."""
-    bare = exempt(task)
+    bare = task.exempt
     if facts.distant and bare:
         provenance.look(
             f"{bare[0].partition(',')[0]}, which the coordinator would receive without noise,",
@@ -308,20 +308,20 @@ def require_protection(task: Task, facts: PublicFacts, provenance: Provenance) -
         )
 
 
-def resolve_aggregator(spec: RunSpec, task: Task) -> Aggregator:
+def resolve_aggregator(spec: RunSpec, task: TaskBase) -> Aggregator:
     """Return the aggregation rule: the one that was given, or `Join` for vertical data.
 
     Raises:
         Refused: Options that work on updates are given for a task that concatenates columns.
     """
-    if layout_of(task) == "environments" and spec.augment is not None:
+    if task.layout == "environments" and spec.augment is not None:
         raise Refused(f"[augment] does not go with {task.kind}: environments have no records. Remove it")
-    if getattr(task, "added", False):
+    if task.added:
         _require_mean(spec, task)
-    if layout_of(task) != "columns":
+    if task.layout != "columns":
         return as_aggregator(spec.aggregation)
     if spec.aggregation != Mean():
-        rule = name_of(as_aggregator(spec.aggregation))
+        rule = as_aggregator(spec.aggregation).name
         raise Refused(
             f"[aggregation] {rule} does not go with {task.kind}: columns of parties are joined, not "
             "combined. Remove it"
@@ -331,10 +331,10 @@ def resolve_aggregator(spec: RunSpec, task: Task) -> Aggregator:
             f"[{name}] does not go with {task.kind}: every party releases its columns once, and sends "
             "nothing else. Remove it"
         )
-    return Join(cast(Any, task).join_columns, cast(Any, task).join_products)
+    return Join(task.join_columns, task.join_products)
 
 
-def _require_mean(spec: RunSpec, task: Task) -> None:
+def _require_mean(spec: RunSpec, task: TaskBase) -> None:
     """Refuse whatever would weigh sums that are to be added up as they are."""
     weighing = {
         "aggregation": spec.aggregation != Mean(), "server": spec.server != Plain(),
@@ -347,13 +347,8 @@ def _require_mean(spec: RunSpec, task: Task) -> None:
             )
 
 
-def with_mechanism(task: Task, mechanism: Mechanism) -> Task:
-    """A task that knows how much noise there will be, if it wants to."""
-    return cast(Any, task).with_mechanism(mechanism) if hasattr(task, "with_mechanism") else task
-
-
 def resolve_adaptive_clipping(
-    task: Task, federation: Federation, privacy: Privacy | Open
+    task: TaskBase, federation: Federation, privacy: Privacy | Open
 ) -> AdaptiveClipping | None:
     """Return adaptive clipping (quantile-tracked clip bounds) if the policy has `clip_quantile`, else None.
 
@@ -366,7 +361,7 @@ def resolve_adaptive_clipping(
         return None
     width = _trial_state(task, federation).shape[-1]
     return AdaptiveClipping(
-        blocks=getattr(task, "blocks", (width,)),
+        blocks=task.blocks or (width,),
         quantile=privacy.clip_quantile,
         start=privacy.clip,
         norm=NORMS[privacy.mechanism],
@@ -385,10 +380,10 @@ def require_plain(spec: RunSpec) -> None:
             )
 
 
-def _trial_state(task: Task, federation: Federation) -> Array:
+def _trial_state(task: TaskBase, federation: Federation) -> Array:
     """A state like any other, to try things out on before anything is paid."""
     opening = initial_query_of(task)
-    return (task if opening is None else with_answers(task, opening.placeholder)).start(federation, Key(0))
+    return (task if opening is None else task.with_answers(opening.placeholder)).start(federation, Key(0))
 
 
 def initial_provenance(federation: Federation, privacy: Privacy | Open) -> Provenance:
@@ -426,7 +421,7 @@ def require_rehearsal(privacy: Privacy | Open) -> None:
 
 
 def require_scores(
-    task: Task,
+    task: TaskBase,
     federation: Federation,
     mechanism: Mechanism,
     tables: Sequence[Records | None],
@@ -434,7 +429,7 @@ def require_scores(
 ) -> None:
     """Refuse models that cannot be protected, or scored on these records, before anything is charged."""
     start, opening = _trial_state(task, federation), initial_query_of(task)
-    task = task if opening is None else with_answers(task, opening.placeholder)
+    task = task if opening is None else task.with_answers(opening.placeholder)
     mechanism.check_width(start.shape[-1] if packing is None else packing.width)
     # The watched and the test records are often the same table; score each table once.
     for whole in {id(table): table for table in tables}.values():

@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 
 from tacit.errors import Refused, require, require_count, require_positive
 from tacit.learning.record import Round
-from tacit.learning.task import Goal, Task
+from tacit.learning.task import Goal, TaskBase
 from tacit.privacy.accounting import calibrate
 from tacit.privacy.mechanisms.base import BoundedSum
 from tacit.privacy.policy import Open, Privacy
@@ -95,7 +95,7 @@ class Watch(Protocol):
         """Rounds without improvement before stopping; None to train all rounds and keep the last."""
         ...
 
-    def scores(self, task: Task, state: Array, key: Key) -> dict[str, float]:
+    def scores(self, task: TaskBase, state: Array, key: Key) -> dict[str, float]:
         """Score the state after a round."""
         ...
 
@@ -108,7 +108,7 @@ class HeldOutWatch:
     goal: Goal
     patience: int | None
 
-    def scores(self, task: Task, state: Array, key: Key) -> dict[str, float]:
+    def scores(self, task: TaskBase, state: Array, key: Key) -> dict[str, float]:
         """The scores of the task."""
         return finite(task.score(state, self.records)) if self.records is not None else {}
 
@@ -133,7 +133,7 @@ class NoisyLoss:
         """The noisy loss."""
         return ("watched_loss", "min")
 
-    def scores(self, task: Task, state: Array, key: Key) -> dict[str, float]:
+    def scores(self, task: TaskBase, state: Array, key: Key) -> dict[str, float]:
         """The noisy losses of all sites, added up."""
         told = 0.0
         for name in self.apart:

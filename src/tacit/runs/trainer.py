@@ -17,8 +17,8 @@ from tacit.aggregation.screening import LONGEST, Screen, anonymize
 from tacit.engines.base import ClippedWork
 from tacit.errors import BudgetExhausted, InvalidValue, Refused, SecureAggregationFailed, TooFewSites
 from tacit.learning.record import OVERSPENT, Callback, Fault, Record, Round, notify
-from tacit.learning.task import Task, Updates, at_round, stop_reason
-from tacit.privacy.contracts import Norm, name_of
+from tacit.learning.task import TaskBase, Updates
+from tacit.privacy.contracts import Norm
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy
@@ -74,7 +74,7 @@ class Trainer:
         return self.context.federation
 
     @property
-    def task(self) -> Task:
+    def task(self) -> TaskBase:
         """The bound task."""
         return self.prepared.task
 
@@ -158,7 +158,9 @@ class Trainer:
     def _stop_reason(self, past: Sequence[Round], point: Checkpoint) -> str | None:
         """Return the reason to stop now, early stopping or the task's own; None to continue."""
         waited = early_stop_reason(past, self.watch.goal, self.watch.patience)
-        return waited or stop_reason(self.task, point.state)
+        # Several models, and a state before the first round, have not converged.
+        settled = point.state.ndim == 1 and len(point.state) > 0
+        return waited or (self.task.stop_reason(point.state) if settled else None)
 
     def _record(self, point: Checkpoint, past: Sequence[Round], left: Sequence[str]) -> Record:
         """Return the record of the run: rounds, chosen round, notes, and the queries left out."""
@@ -248,7 +250,7 @@ class Trainer:
     ) -> tuple[RoundResult, Checkpoint]:
         """Send the sites to work, and combine what comes back; what is remembered of it is in the point."""
         mechanism, faults, parted = self.mechanism.at_round(number), tuple[Fault, ...](), single_model
-        task, packing = at_round(self.task, number, self.spec.rounds), self.prepared.packing
+        task, packing = self.task.at_round(number, self.spec.rounds), self.prepared.packing
         if self.clusters is None:
             work = task if packing is None else ClippedWork(task, packing, point.kept[BOUNDS])
             updates = self.spec.engine.train(work, self.federation, point.state, names, mechanism, key)
@@ -356,7 +358,7 @@ class Trainer:
         mechanism: Mechanism,
     ) -> None:
         """Write the weights before a round and, where updates are visible, each site's weights after it."""
-        every: int | None = getattr(self.task, "snapshots", None)
+        every = self.task.snapshots
         if self.context.keep is None or not every or number % every:
             return
         models = state.reshape(-1, state.shape[-1])
@@ -390,7 +392,7 @@ class Trainer:
             told = noise_warning(self.mechanism.deviation(1), self.privacy.clip, width)
             found += [] if told is None else [told]
         if self.spec.attack is not None:
-            more = f", and {name_of(self.aggregation)} was to tolerate {self._tolerated_liars}"
+            more = f", and {self.aggregation.name} was to tolerate {self._tolerated_liars}"
             lie = self.spec.attack.name
             found.append(
                 f"{self.spec.attack.liars} of {len(self.names)} sites are dishonest: {lie}"
@@ -402,7 +404,7 @@ class Trainer:
         """Return a sentence on how many malicious sites the aggregation rule tolerates."""
         if self.context.joins or not self._tolerated_liars:
             return ()
-        rule, sites = name_of(self.aggregation), len(self.names)
+        rule, sites = self.aggregation.name, len(self.names)
         return (
             f"the server combines updates by {rule}, which tolerates {self._tolerated_liars} of {sites} "
             "sites being dishonest",

@@ -3,7 +3,7 @@
 Users may hand over lists, arrays of single precision or torch tensors; they are converted here, at the door.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,38 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 
-def as_numpy(values: "ArrayLike") -> NDArray[Any]:
+@runtime_checkable
+class TensorLike(Protocol):
+    """What tells a torch tensor from an array; torch need not be there."""
+
+    def detach(self) -> Any:  # noqa: ANN401
+        """The numbers without their gradients."""
+        ...
+
+
+@runtime_checkable
+class Shaped(Protocol):
+    """An array, of whichever library."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its lengths."""
+        ...
+
+
+@runtime_checkable
+class Listable(Protocol):
+    """An array or a number of numpy, or of a library like it."""
+
+    def tolist(self) -> Any:  # noqa: ANN401
+        """Its numbers as plain ones."""
+        ...
+
+
+def as_numpy(values: "ArrayLike | TensorLike") -> NDArray[Any]:
     """Return values as a numpy array of their own precision, without copying where that is possible."""
     # A torch tensor that requires gradients, or lies on a GPU, refuses to become an array by itself.
-    tensor: Any = values if hasattr(values, "detach") else None
-    return np.asarray(values if tensor is None else tensor.detach().cpu().numpy())
+    return np.asarray(values.detach().cpu().numpy() if isinstance(values, TensorLike) else values)
 
 
 def as_array(values: "ArrayLike") -> Array:

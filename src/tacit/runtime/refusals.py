@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from tacit.errors import InvalidValue, TacitError
 from tacit.runtime import files
@@ -111,6 +111,14 @@ def withhold_details(
         raise
 
 
+@runtime_checkable
+class Owned(Protocol):
+    """A federation, as far as refusals need it: where its data come from, and whether they are public."""
+
+    origin: Mapping[str, Any] | None
+    public: bool
+
+
 def withholding(
     is_private: Callable[[Mapping[str, Any]], bool],
 ) -> Callable[[Callable[P, Result]], Callable[P, Result]]:
@@ -122,14 +130,16 @@ def withholding(
     """
 
     def decorate(function: Callable[P, Result]) -> Callable[P, Result]:
-        known = inspect.signature(function)
+        signature = inspect.signature(function)
 
         @wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-            given = known.bind(*args, **kwargs).arguments
+            given = signature.bind(*args, **kwargs).arguments
             federation = given["federation"]
-            origin = getattr(federation, "origin", {}).get("data", {})
-            private = is_private(given) and not getattr(federation, "public", False)
+            known = isinstance(federation, Owned)
+            tables: Mapping[str, Any] = (federation.origin if known else None) or {}
+            origin: Mapping[str, Any] = tables.get("data", {})
+            private = is_private(given) and not (known and federation.public)
             with withhold_details(private, origin.get("path")):
                 return function(*args, **kwargs)
 

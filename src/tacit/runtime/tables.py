@@ -17,7 +17,18 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from types import NoneType
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Protocol,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 import msgspec
 
@@ -35,6 +46,10 @@ from tacit.errors import (
     shorten,
 )
 from tacit.runtime import files, imports
+from tacit.runtime.arrays import Listable
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Table = dict[str, Any]
 Kinds = Mapping[str, type[Any]]
@@ -213,7 +228,8 @@ def _build_inner(name: str, given: object, folder: Path, known: Kinds) -> Any:  
 def _fitting(constructor: type[Any], known: Kinds) -> Kinds:
     """Those kinds that a constructor takes as its `then`, by the type it asks for."""
     wanted = next((entry.type for entry in dataclasses.fields(constructor) if entry.name == "then"), None)
-    # A protocol, or a type that is only named, cannot be asked: then the constructor decides.
+    # A protocol, or a type that is only named, cannot be asked: then the constructor decides. Python tells
+    # protocols by this mark alone before 3.13.
     plain = isinstance(wanted, type) and not getattr(wanted, "_is_protocol", False)
     fits = {name: kind for name, kind in known.items() if plain and issubclass(kind, cast(type, wanted))}
     return fits or known
@@ -239,18 +255,32 @@ def _own(name: str, kind: str, folder: Path) -> type[Any]:
     return cast("type[Any]", found)
 
 
+@runtime_checkable
+class TableReader(Protocol):
+    """A constructor whose table holds tables whose names the author chooses."""
+
+    def from_table(self, table: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments that a table stands for."""
+        ...
+
+
+def _as_dataclass(kind: type[Any]) -> "type[DataclassInstance]":
+    return kind
+
+
 def construct(kind: type[Made], name: str, table: object) -> Made:
     """Call a constructor with the keys of a table; wrong keys and types are refused by name."""
     fields, place = _table(name, table), f"[{name}] " if name else ""
     # Some tables hold tables whose names the author chooses.
-    fields = cast(Any, kind).from_table(fields) if hasattr(kind, "from_table") else fields
+    reader: object = kind
+    fields = reader.from_table(fields) if isinstance(reader, TableReader) else fields
     try:
         known = get_type_hints(kind)
     except NameError as error:
         raise InvalidFile(
             f"{place}{kind.__name__} needs objects that a file cannot hold: use Python"
         ) from error
-    hints = {entry.name: known[entry.name] for entry in dataclasses.fields(cast(Any, kind))}
+    hints = {entry.name: known[entry.name] for entry in dataclasses.fields(_as_dataclass(kind))}
     refuse_unknown(place, fields, list(hints))
     try:
         return _convert(kind, fields, hints)
@@ -345,9 +375,9 @@ def plain(value: object) -> Any:  # noqa: ANN401
             return kind(value)
     if isinstance(value, PurePath):
         return str(value)
-    if hasattr(value, "tolist"):
+    if isinstance(value, Listable):
         # Arrays and scalars of NumPy, which are no numbers of Python.
-        return plain(cast(Any, value).tolist())
+        return plain(value.tolist())
     raise Unwritable(f"a value of type {type(value).__name__}")
 
 

@@ -57,4 +57,5 @@ def _threads(modules: int) -> ThreadpoolController:
 
 def cores() -> int:
     """Return the number of cores that this process may use."""
+    # The scheduler of Linux alone tells.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,6 +8,7 @@ _MODULES = {
     "federation",
     "remote",
     "sampling",
+    "source",
     "splits",
     "table",
     "vertical",

@@ -240,9 +240,9 @@ def _wordy(values: ArrayLike) -> list[int]:
     return [row for row, value in enumerate(np.asarray(values, dtype=object).ravel(), 1) if not _reads(value)]
 
 
-def _reads(value: object) -> bool:
+def _reads(value: Any) -> bool:  # noqa: ANN401
     try:
-        _ = float(cast(Any, value))
+        _ = float(value)
     except (ValueError, TypeError, OverflowError):
         return False
     return True

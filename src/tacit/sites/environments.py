@@ -7,7 +7,7 @@ import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import msgspec
 import numpy as np
@@ -23,10 +23,12 @@ from tacit.errors import (
     require_extra,
     require_word,
 )
+from tacit.runtime.contracts import Layout
 from tacit.runtime.keys import Key
 from tacit.runtime.sketches import Sketch
 from tacit.sites.federation import Cohort, Federation, Site
 from tacit.sites.names import require_site_name
+from tacit.sites.splits import SplitBase
 from tacit.sites.table import Table
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ class World:
         """Name of the environment."""
         if isinstance(self.env, str):
             return self.env
+        # A function has these names, an object that is called may not.
         return f"{getattr(self.env, '__module__', '')}:{getattr(self.env, '__qualname__', repr(self.env))}"
 
     @property
@@ -182,7 +185,7 @@ class EnvFederation(Federation):
         origin: The tables of the experiment file that these worlds come from.
     """
 
-    layout: ClassVar[str] = "environments"
+    layout: ClassVar[Layout] = "environments"
 
     def __init__(
         self,
@@ -289,7 +292,7 @@ class EnvSite(Site):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variants:
+class Variants(SplitBase):
     """Sites in variants of one environment; every table [sites.NAME] is one, its keyword arguments in it.
 
     Args:
@@ -305,7 +308,7 @@ class Variants:
     worlds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     scenes: int = 3
     kind: ClassVar[str] = "variants"
-    layout: ClassVar[str] = "environments"
+    layout: ClassVar[Layout] = "environments"
 
     def __post_init__(self) -> None:
         if self.copies is not None:
@@ -316,8 +319,9 @@ class Variants:
             require(fits, f"vary.{name}", list(ends), "two numbers, the smaller one first")
         for name, options in self.worlds.items():
             require_site_name("site", name, of="world")
-            told = hasattr(options, "keys")
-            require(told, name, options, "keyword arguments of the environment")
+            # From a file, it may be anything.
+            told = cast(object, options)
+            require(isinstance(told, Mapping), name, options, "keyword arguments of the environment")
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> dict[str, Any]:
@@ -338,7 +342,7 @@ class Variants:
         return dict(self.worlds) or {"site": {}}
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] computed
         """The sites: copies that differ in nothing but their number stand beside each other."""
         return tuple(name for label in self.variants for name in self._site_names(label))
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_word
+from tacit.runtime.contracts import Layout
 from tacit.runtime.fingerprints import People, sketch_frame, sketch_table
 from tacit.runtime.sketches import Sketch
 from tacit.runtime.tables import resolve_paths
@@ -72,7 +73,7 @@ class Federation(Mapping[str, Site], ABC):
     files: tuple[str, ...] = field(default=(), init=False)
     # The receipt of a run that has charged the book of the data for all that is asked of these sites.
     receipt: object = field(default=None, init=False)
-    layout: ClassVar[str]
+    layout: ClassVar[Layout]
     # True if the data are on other machines and cannot be looked at here.
     distant: ClassVar[bool] = False
 
@@ -166,7 +167,7 @@ class RowFederation(Federation):
     # run sketches it in its present state.
     raw: tuple[Sketch, ...] = field(default=(), init=False)
     frame: "pd.DataFrame | None" = field(default=None, init=False)
-    layout: ClassVar[str] = "rows"
+    layout: ClassVar[Layout] = "rows"
 
     def __post_init__(self, tables: Mapping[str, Table], held_out_sites: Sequence[str] | None) -> None:
         super().__post_init__()

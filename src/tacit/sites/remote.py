@@ -13,7 +13,7 @@ import numpy as np
 from tacit.errors import InvalidFile, InvalidValue, Refused, require_word
 from tacit.sites.environments import EnvFederation
 from tacit.sites.federation import Cohort, Federation, RowFederation, require_alike
-from tacit.sites.splits import NamedSites
+from tacit.sites.splits import NamedSites, SplitBase
 from tacit.sites.table import Table, read
 from tacit.sites.vertical import VerticalFederation
 
@@ -94,13 +94,12 @@ def refuse_access(held: str, names: Iterable[str]) -> NoReturn:
     raise Refused(f"the {held} of {who} are at {who}: no other machine can read them")
 
 
-def require_named_sites(split: object, kind: str) -> None:
+def require_named_sites(split: SplitBase, kind: str) -> None:
     """Refuse to deal out what sites hold themselves."""
     if not isinstance(split, NamedSites):
-        given = getattr(split, "kind", type(split).__name__)
         raise InvalidValue(
-            f'[sites] kind = {given!r} is not allowed: with [data] kind = "{kind}" the sites hold their data '
-            'themselves; it must be "named", with their names'
+            f'[sites] kind = {split.kind!r} is not allowed: with [data] kind = "{kind}" the sites hold their '
+            'data themselves; it must be "named", with their names'
         )
 
 

@@ -6,12 +6,13 @@ with an event among them where the table has events.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import MOST_SITES, InvalidValue, require, require_count
+from tacit.runtime.contracts import Adapted, Layout
 from tacit.runtime.keys import Key
 from tacit.sites.federation import FEWEST_RECORDS
 from tacit.sites.names import require_site_name
@@ -20,17 +21,35 @@ from tacit.sites.table import Records, Table
 Integers = NDArray[np.int64]
 
 
-class Split(Protocol):
-    """A way of dealing records out."""
+class SplitBase:
+    """Base of ways of dealing data out, the table [sites] of an experiment file.
 
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """The sites, where the file says how many there are; None where the data decide."""
-        ...
+    Args:
+        kind: Its name in an experiment file.
+        layout: Layout of the data that it deals out.
+    """
+
+    kind: ClassVar[str] = "own"
+    layout: ClassVar[Layout] = "rows"
+    # The sites, where the file says how many there are; None where the data decide.
+    names: Sequence[str] | None
+
+
+class _AdaptedSplit(Adapted, SplitBase):
+    """A split of a user's own that does not inherit `SplitBase`."""
+
+    def __call__(self, table: Table, key: Key) -> "dict[str, Integers]":
+        """The positions of each site's records, by its name."""
+        return self.own(table, key)
+
+
+def as_split(split: object) -> SplitBase:
+    """Return a split with every hook: one that inherits `SplitBase` unchanged, a structural one adapted."""
+    return split if isinstance(split, SplitBase) else _AdaptedSplit(split)
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitByCount:
+class SplitByCount(SplitBase):
     """A split into a number of sites, named `site-1`, `site-2`, ...
 
     Args:
@@ -43,7 +62,7 @@ class SplitByCount:
         require_count("count", self.count, MOST_SITES)
 
     @property
-    def names(self) -> tuple[str, ...] | None:
+    def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] computed
         """The sites."""
         return tuple(f"site-{number}" for number in range(1, self.count + 1))
 
@@ -61,7 +80,7 @@ class SplitByCount:
                 rule=f"count = {self.count} is not allowed: a site holds at least {FEWEST_RECORDS} records",
             )
         dealt = _repair(self.deal(table, (key / "split").generator()), _events(table))
-        return dict(zip(self.names or (), (np.sort(part) for part in dealt), strict=True))
+        return dict(zip(self.names, (np.sort(part) for part in dealt), strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +165,7 @@ class Dirichlet(SplitByCount):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByColumn:
+class ByColumn(SplitBase):
     """Sites that a column of the data names, record by record.
 
     Args:
@@ -155,25 +174,21 @@ class ByColumn:
 
     column: str = "site"
     kind: ClassVar[str] = "by-column"
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """The data decide."""
-        return None
+    names = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedSites:
+class NamedSites(SplitBase):
     """Sites on machines of their own, by their names; each holds its data itself.
 
     Args:
         names: The names of the sites.
     """
 
-    names: Sequence[str]
+    names: Sequence[str]  # pyright: ignore[reportIncompatibleVariableOverride] there are some
     kind: ClassVar[str] = "named"
     # Names do not say what the sites hold.
-    layouts: ClassVar[tuple[str, ...]] = ("rows", "environments")
+    layouts: ClassVar[tuple[Layout, ...]] = ("rows", "environments")
 
     def __post_init__(self) -> None:
         listed = isinstance(self.names, list | tuple) and len(self.names) > 0

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit.errors import MOST_SITES, InvalidValue, require, require_count, require_word
+from tacit.runtime.contracts import Layout
 from tacit.runtime.sketches import Digests, Sketch, sketch
 from tacit.sites.federation import FEWEST_RECORDS, Cohort, Federation, Site
+from tacit.sites.splits import SplitBase
 from tacit.sites.table import Table
 
 
@@ -91,7 +93,7 @@ class VerticalFederation(Federation):
         taken: Facts taken from all records together to make these columns, in words.
     """
 
-    layout: ClassVar[str] = "columns"
+    layout: ClassVar[Layout] = "columns"
 
     def __init__(
         self,
@@ -176,7 +178,7 @@ class Party(Site):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByParty:
+class ByParty(SplitBase):
     """Parties that hold different columns of the same subjects.
 
     Args:
@@ -190,7 +192,7 @@ class ByParty:
     parties: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     active: str | None = None
     kind: ClassVar[str] = "columns"
-    layout: ClassVar[str] = "columns"
+    layout: ClassVar[Layout] = "columns"
 
     def __post_init__(self) -> None:
         if self.count is not None:
@@ -205,7 +207,7 @@ class ByParty:
             require_word("active", self.active, self.names)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] computed
         """The parties."""
         if self.parties:
             return tuple(self.parties)

@@ -16,7 +16,7 @@ from tacit.errors import InvalidValue, Refused
 from tacit.experiments import experiment
 from tacit.learning.task import Updates
 from tacit.privacy.provenance import Provenance
-from tacit.sites.remote import RemoteRowFederation
+from tacit.sites.remote import RemoteRowFederation, blank_tables
 from tacit.sites.splits import Dirichlet, Iid, TimeNonIid
 from tacit.sites.table import from_arrays, from_frame
 from tacit.survival.data import simulate
@@ -281,7 +281,7 @@ class Scattered(Engine):
 @pytest.mark.parametrize("targets", ["plain", "late and weighed"])
 def test_records_that_are_elsewhere_give_the_same_fit(targets):
     data = federation(targets)
-    afar = RemoteRowFederation(list(data), columns=data.store.columns, targets=tuple(data.store.targets))
+    afar = RemoteRowFederation(blank_tables(list(data), data.store.columns, tuple(data.store.targets)))
     run = fit(Cox(), afar, engine=Scattered(data), rounds=8)
     agree(run.model, cox(data))
     np.testing.assert_allclose(run.state, fit(Cox(), data, rounds=8).state, rtol=1e-12, atol=1e-12)

@@ -24,7 +24,7 @@ from tacit.privacy.ledger.store import Ledger, verify
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.provenance import Provenance
 from tacit.runs.directory import LEDGER, SUMMARY
-from tacit.sites.remote import RemoteRowFederation
+from tacit.sites.remote import RemoteRowFederation, blank_tables
 from tacit.sites.splits import Dirichlet, Iid, TimeNonIid
 from tacit.sites.table import from_arrays, from_frame
 from tacit.survival.data import simulate
@@ -384,7 +384,7 @@ class Scattered(Engine):
 def test_records_that_are_elsewhere_give_the_same_curve(promise, targets):
     data = federation(targets=targets)
     names = tuple(data.store.targets)
-    afar = RemoteRowFederation(list(data), columns=data.store.columns, targets=names)
+    afar = RemoteRowFederation(blank_tables(list(data), data.store.columns, names))
     task = KaplanMeier(cuts=10, horizon=2.0)
     found = fit(task, afar, privacy=promise, engine=Scattered(data))
     wanted = fit(task, data, privacy=promise)
@@ -394,14 +394,14 @@ def test_records_that_are_elsewhere_give_the_same_curve(promise, targets):
 
 def test_intervals_have_to_be_said_where_records_are_elsewhere():
     data = federation()
-    afar = RemoteRowFederation(list(data), columns=data.store.columns, targets=("time", "event"))
+    afar = RemoteRowFederation(blank_tables(list(data), data.store.columns, ("time", "event")))
     with pytest.raises(Refused, match="public intervals where the records are at the sites"):
         fit(KaplanMeier(), afar, engine=Scattered(data))
 
 
 def test_records_that_nobody_has_looked_at_are_checked_where_they_are():
     data = federation(causes=2)
-    afar = RemoteRowFederation(list(data), columns=data.store.columns, targets=("time", "event"))
+    afar = RemoteRowFederation(blank_tables(list(data), data.store.columns, ("time", "event")))
     with pytest.raises(InvalidValue, match="event in site site-0"):
         fit(KaplanMeier(grid=GRID), afar, engine=Scattered(data))
 

@@ -24,7 +24,7 @@ from tacit.aggregation.defence.kmeans import agreement as agreement
 from tacit.aggregation.defence.kmeans import kmeans as kmeans
 from tacit.errors import MOST_ROUNDS, MOST_SITES, require, require_count, require_word
 from tacit.learning.record import Fault
-from tacit.learning.task import Task, Updates
+from tacit.learning.task import TaskBase, Updates, Work, WorkKind
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
@@ -173,7 +173,7 @@ class Clusters:
 
 
 @dataclass(frozen=True)
-class ClusterChoice:
+class ClusterChoice(Work):
     """Each site picks the model that fits its own records best, and trains that one (IFCA).
 
     A pick is taken from private records without protection: this is for runs without a promise.
@@ -183,8 +183,9 @@ class ClusterChoice:
         count: Number of models.
     """
 
-    task: Task
+    task: TaskBase
     count: int
+    work_kind: ClassVar[WorkKind] = "choosing"
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """Train each site's chosen model, and prepend the number of that model to its update.

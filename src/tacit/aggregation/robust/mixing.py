@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of
+from tacit.aggregation.base import AggregatorBase, Array, Rows, Rule, pad_rows, rows_of
 from tacit.aggregation.geometry import (
     Centre,
     WeightedRule,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixing:
+class Mixing(AggregatorBase):
     """Every update becomes the mean of the n - f nearest, itself among them; then a rule (Allouah and others
     2023, "Fixing by mixing").
 
@@ -53,11 +53,6 @@ class Mixing:
 
     def __post_init__(self) -> None:
         _require_rule(self.then)
-
-    @property
-    def weights(self) -> str:
-        """Return uniform weights."""
-        return "uniform"
 
     @property
     def under_noise(self) -> Fragility:
@@ -141,17 +136,9 @@ class Mixing:
         own = (1 + 2 * f) * most
         return clip / (count - f) * (own + 2 * (others if norm == "l1" else math.sqrt(others)))
 
-    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """Return None: the rule needs every single update."""
-        return None
-
-    def combine_groups(self, means: Updates) -> Array:
-        """The means of groups are combined like updates."""
-        return self(means)
-
 
 @dataclass(frozen=True, kw_only=True)
-class Bucketing:
+class Bucketing(AggregatorBase):
     """Bucketing (Karimireddy and others 2022): means of buckets of sites, drawn in public; then a rule.
 
     A liar spoils the bucket it is in, so it stands f liars only if f buckets are outvoted: f times the size
@@ -172,11 +159,6 @@ class Bucketing:
     def __post_init__(self) -> None:
         _require_rule(self.then)
         require_count("size", self.size)
-
-    @property
-    def weights(self) -> str:
-        """Return uniform weights."""
-        return "uniform"
 
     @property
     def under_noise(self) -> Fragility:
@@ -240,10 +222,6 @@ class Bucketing:
         given = np.empty(len(rows))
         given[order] = self.then.weigh(mix @ gram @ mix.T, f) @ mix
         return given
-
-    def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
-        """No bound: one site less, and all others are in other buckets."""
-        return None
 
     def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
         """The buckets of a round."""

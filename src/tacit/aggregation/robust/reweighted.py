@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from tacit.aggregation.base import Aggregator, Array, Rule, noise_of, rows_of
+from tacit.aggregation.base import Aggregator, AggregatorBase, Array, noise_of, require_liars, rows_of
 from tacit.aggregation.geometry import (
     ROUNDING,
     Centre,
@@ -25,7 +25,7 @@ from tacit.aggregation.robust.coordinatewise import TrimmedMean
 from tacit.aggregation.screening import LONGEST
 from tacit.errors import MOST_STEPS, Refused, TooFewSites, is_between, require, require_count
 from tacit.learning.task import Updates
-from tacit.privacy.contracts import Fragility, Norm, SiteGroups
+from tacit.privacy.contracts import Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.arrays import as_array
 from tacit.runtime.jit import contiguous
@@ -197,7 +197,7 @@ def query_aggregator(aggregation: Aggregator, sites: int, *, trusted: bool) -> A
 
 
 @dataclass(frozen=True, kw_only=True)
-class Robust:
+class Robust(AggregatorBase):
     """Robust rule that suits the federation, resolved from public facts about it.
 
     The covariance filter if f is given, and the geometric median if it is not. Where the server adds noise a
@@ -213,17 +213,9 @@ class Robust:
     kind: ClassVar[str] = "robust"
 
     def __post_init__(self) -> None:
-        Rule(f=self.f)
-
-    @property
-    def weights(self) -> str:
-        """Return uniform weights."""
-        return "uniform"
-
-    @property
-    def under_noise(self) -> Fragility:
-        """As the rules that it chooses from."""
-        return "stands"
+        if isinstance(self.f, np.integer):
+            object.__setattr__(self, "f", int(self.f))
+        require_liars(self.f)
 
     def resolve(self, sites: int, privacy: Privacy | Open) -> WeightedRule | TrimmedMean:
         """Return the chosen rule, with f resolved for a federation of `sites` sites.
@@ -256,18 +248,6 @@ class Robust:
     def shares(self, updates: "Updates | ArrayLike") -> Array | None:
         """The weight of each update."""
         return self._open.shares(updates)
-
-    def sensitivity(self, clip: float, sites: float, norm: Norm = "l2") -> float | None:
-        """Return None before it is resolved."""
-        return None
-
-    def parties(self, names: Sequence[str], number: int) -> SiteGroups | None:
-        """Return None: the rule needs every single update."""
-        return None
-
-    def combine_groups(self, means: Updates) -> Array:
-        """The means of groups are combined like updates."""
-        return self(means)
 
     @property
     def _open(self) -> WeightedRule:

@@ -27,15 +27,16 @@ from tacit.audits.sensitivity.neighbours import (
     search_worst,
 )
 from tacit.errors import TacitError, require, require_count, require_positive, require_word
-from tacit.learning.task import Task, Trainable, Updates
+from tacit.learning.task import Task, Updates, Work, as_task
 from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.contracts import Norm
 from tacit.privacy.mechanisms.base import NORMS, Contributions, Mechanism, RecordLevel, clip_factors
 from tacit.privacy.policy import Privacy
-from tacit.runs.queries import final_query_of, initial_query_of, with_answers
+from tacit.runs.queries import final_query_of, initial_query_of
 from tacit.runs.setup import prepare
 from tacit.runs.spec import RunSpec
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import Bindable, name_of
 from tacit.runtime.keys import Key, Secret
 from tacit.sites.federation import FEWEST_RECORDS, Cohort, RowFederation
 from tacit.sites.table import Table
@@ -199,13 +200,13 @@ def check_sensitivity(
     """
     require_word("relation", relation, ("add-remove", "replace"))
     require_count("neighbours", neighbours)
-    if hasattr(subject, "bind"):
+    if isinstance(subject, Bindable):
         require(claim is None, "claim", claim, "left out for a task: its mechanism has a claim")
         require(bounds is None, "bounds", bounds, "left out for a task: its features may be anything")
-        parts = _task_probes(cast(Task, subject), records, privacy, relation, seed)
+        parts = _task_probes(as_task(cast(Task, subject)), records, privacy, relation, seed)
     else:
         require(privacy is None, "privacy", privacy, "left out for a function: it has a claim")
-        parts = [_function_probe(cast(Statistic, subject), records, claim, norm, bounds, relation, seed)]
+        parts = [_function_probe(subject, records, claim, norm, bounds, relation, seed)]
     found = max((_worst(part, relation, neighbours, seed) for part in parts), key=lambda one: one.ratio)
     if found.ratio > SLACK:
         raise SensitivityExceeded(found)
@@ -293,7 +294,7 @@ def _function_probe(
     require_positive("claim", claim)
     require_word("norm", norm, ("l2", "l1"))
     # A partial function, or an object that is called, has no name of its own.
-    claimed, name = cast(float, claim), getattr(function, "__name__", type(function).__name__)
+    claimed, name = cast(float, claim), name_of(function)
 
     def measure(candidate: NeighbourCandidate) -> Movement:
         # A function may write into what it is given.
@@ -433,7 +434,7 @@ class SiteWork:
     """
 
     what: str
-    work: Trainable
+    work: Work
     mechanism: RecordLevel
     start: Array
     rate: float
@@ -508,13 +509,13 @@ def list_site_work(
         {SITE: given.store}, public=given.public, reference=given.reference, encoding=given.encoding,
         records=len(given.store),
     )  # fmt: skip
-    setting = prepare(RunSpec(task=task, privacy=privacy, seed=seed), whole)
+    setting = prepare(RunSpec(task=as_task(task), privacy=privacy, seed=seed), whole)
     settled, opening = setting.task, initial_query_of(setting.task)
-    found: list[tuple[str, Trainable, Mechanism, Array]] = []
+    found: list[tuple[str, Work, Mechanism, Array]] = []
     if opening is not None:
         guard = privacy.solve_query(opening, setting.mechanism)
         found.append((opening.kind, opening, guard, np.zeros(0, dtype=np.float64)))
-        settled = with_answers(settled, opening.placeholder)
+        settled = settled.with_answers(opening.placeholder)
     start, closing = settled.start(whole, Key(seed)), final_query_of(settled)
     found.append(("training", settled, setting.mechanism, start))
     if closing is not None:

@@ -133,7 +133,7 @@ def _price_before(read: "Experiment", made: "Plan") -> dict[str, Any]:
     from tacit.privacy.policy import Privacy
     from tacit.runs.fit import book_by_path
 
-    files: tuple[str, ...] = getattr(read.data, "paths", ())
+    files = read.data.paths
     if not isinstance(read.privacy, Privacy) or read.privacy.rehearsal or not files:
         return {}
     book = book_by_path(files)

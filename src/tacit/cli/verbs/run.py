@@ -157,7 +157,7 @@ def _run_single(asked: RunRequest, watch: int | None) -> "Run":
     from tacit.reports.text import progress
 
     read = experiment.read(asked.file, asked.changes)
-    if getattr(read.data, "distant", False):
+    if read.data.distant:
         raise InvalidValue(
             f"[data] kind = {read.data.kind!r} is at the sites: make their folders (tacit deploy "
             f"{asked.file}), and run the coordinator's (tacit run FOLDER)"

@@ -15,7 +15,6 @@ import numpy as np
 from tacit.compat.export.models import ModelParts, model_parts
 from tacit.compat.export.onnx import encode
 from tacit.errors import InvalidFile, InvalidValue, RunUnusable, require_extra
-from tacit.privacy.contracts import layout_of
 from tacit.reports.page.blocks import Block, Code, Facts, Grid, Items, Page, Section, Text
 from tacit.reports.run import price
 from tacit.runs.directory import ENVIRONMENT, EXPERIMENT, Directory, environment
@@ -144,7 +143,7 @@ def card(run: Run, anatomy: ModelParts, files: list[dict[str, Any]]) -> dict[str
         "kind": "model card",
         "alerts": [alert["words"] for alert in told["alerts"]],
         "name": run.name,
-        "task": {"kind": run.task.kind, "layout": layout_of(run.task)},
+        "task": {"kind": run.task.kind, "layout": run.task.layout},
         "models": files,
         "inputs": dict(anatomy.inputs),
         "outputs": dict(anatomy.outputs),

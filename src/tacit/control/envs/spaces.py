@@ -287,5 +287,5 @@ def agent_spaces(shape: NetworkShape, world: World | None) -> "tuple[Box | Discr
     if isinstance(seen, Discrete):
         return Discrete(int(seen.n)), Discrete(shape.actions)
     # Convert a subclass of Box to a Box.
-    box = cast(Any, seen)
+    box = cast("Box", seen)
     return Box(box.low, box.high, box.shape, box.dtype), Discrete(shape.actions)

@@ -32,7 +32,6 @@ from tacit.engines.messages import (
 from tacit.engines.remote import Remote
 from tacit.errors import LONGEST_FILE, InvalidFile, RunUnusable, SitesUnreachable, TacitError, require_extra
 from tacit.experiments.experiment import load, read
-from tacit.privacy.contracts import layout_of
 from tacit.runs.directory import OPENED, STATE, SUMMARY, Directory, place_for
 from tacit.runs.run import is_over, require_sound
 from tacit.runtime import files
@@ -83,7 +82,7 @@ def log_to(file: Path, folder: Path) -> Callable[[str], None]:
     with suppress(TacitError):
         # An unreadable experiment is refused by the run itself.
         experiment = read(folder / EXPERIMENT)
-        secret = getattr(experiment.privacy, "noise", None) == "server"
+        secret = experiment.privacy.noise == "server"
         names = tuple(experiment.sites.names or ())
 
     def log(message: str) -> None:
@@ -155,7 +154,7 @@ def run_federation(
     nodes = meet(hello, lambda answer: _recognise(answer, roster, digest(hello), told))
     begun = resume and directory.read(STATE) is not None
     chosen = experiment.engine if isinstance(experiment.engine, Flower) else Flower()
-    _wait_for(nodes.wait_for_sites, names, chosen.wait, begun=begun, layout=layout_of(experiment.task))
+    _wait_for(nodes.wait_for_sites, names, chosen.wait, begun=begun, layout=experiment.task.layout)
     out.mkdir(parents=True, exist_ok=True)
     text, run = files.read_text(folder / EXPERIMENT, LONGEST_FILE), run_of(directory)
     engine = Remote(
@@ -290,6 +289,6 @@ def _require_alive(folder: Path, number: str, directory: Directory, heard: float
 
 def _failure(told: dict[str, Any]) -> TacitError:
     """The error that ended a run, as it was raised there."""
-    kind: Any = getattr(errors, str(told.get("kind")), TacitError)
+    kind: Any = vars(errors).get(str(told.get("kind")), TacitError)
     known = isinstance(kind, type) and issubclass(kind, TacitError)
     return (kind if known else TacitError)(str(told.get("message")))

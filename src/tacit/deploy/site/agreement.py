@@ -20,7 +20,6 @@ from tacit.errors import MOST_RELEASES_ASKED, MOST_ROUNDS, InvalidValue, Refused
 from tacit.experiments.experiment import Experiment, construct_experiment, require_releases
 from tacit.privacy.accounting import epsilon
 from tacit.privacy.accounting.release import Release, by_subject
-from tacit.privacy.contracts import exempt, name_of
 from tacit.privacy.ledger.chain import RECORDS
 from tacit.privacy.policy import Open
 from tacit.runs.setup import PreparedRun, prepare
@@ -68,12 +67,12 @@ class SiteAgreement:
     def summary(self) -> str:
         """Summarize the agreement in words."""
         privacy, rounds = self.experiment.privacy, self.experiment.rounds
-        what = f"{name_of(self.experiment.task)}, {rounds} round{'s' * (rounds != 1)}"
+        what = f"{self.experiment.task.kind}, {rounds} round{'s' * (rounds != 1)}"
         if isinstance(privacy, Open):
             return f"{what}, no promise"
         rehearsal = ", a rehearsal: the noise repeats and protects nobody" * privacy.rehearsal
         cost = highest_cost(self.price, privacy.delta)
-        bare = "".join(f"; NOT protected: {words}" for words in exempt(self.setting.task))
+        bare = "".join(f"; NOT protected: {words}" for words in self.setting.task.exempt)
         promise = f"epsilon {cost:.4g} at delta {privacy.delta:g} for any one {privacy.unit}"
         return f"{what}, {promise}{rehearsal}{bare}"
 
@@ -201,7 +200,7 @@ def set_up(experiment: Experiment, stop: Stopping | None = None) -> PreparedRun:
 
 def require_limits(experiment: Experiment, limits: SiteLimits) -> None:
     """Refuse what a site does not let happen, whatever it costs."""
-    kind, privacy = name_of(experiment.task), experiment.privacy
+    kind, privacy = experiment.task.kind, experiment.privacy
     if limits.tasks and kind not in limits.tasks:
         raise Refused(f"task {kind} is not allowed at this site: {', '.join(limits.tasks)} is")
     if limits.open:

@@ -317,15 +317,12 @@ def _describe_experiment(
     experiment: "Experiment", setting: "PreparedRun", price: "tuple[Release, ...]"
 ) -> Iterator[CheckResult]:
     """Describe an experiment: task, releases of this site, and price."""
-    from tacit.privacy.contracts import exempt, name_of
     from tacit.privacy.policy import Open
     from tacit.privacy.statement import state
 
     rounds, privacy = experiment.rounds, experiment.privacy
     many = f"{rounds:,} round{'s' * (rounds != 1)}"
-    yield CheckResult(
-        True, f"it learns {name_of(experiment.task)} in {many}, with {', '.join(setting.names)}"
-    )
+    yield CheckResult(True, f"it learns {experiment.task.kind} in {many}, with {', '.join(setting.names)}")
     if not isinstance(privacy, Open):
         adds = {
             "site": "noise is added here, before anything leaves",
@@ -333,7 +330,7 @@ def _describe_experiment(
             "server": "the coordinator adds the noise after it has seen the update of this site",
         }
         yield CheckResult(True, adds[privacy.noise])
-    for sentence in state(privacy, price, but=exempt(setting.task)).sentences():
+    for sentence in state(privacy, price, but=setting.task.exempt).sentences():
         yield CheckResult(True, sentence)
 
 

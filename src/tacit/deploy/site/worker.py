@@ -5,7 +5,7 @@ The coordinator names the work; its content, protection and noise seed are deriv
 
 import secrets
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -15,11 +15,11 @@ from tacit.deploy.site.agreement import SiteAgreement
 from tacit.deploy.site.answer_log import AnswerLog
 from tacit.engines.base import ClippedWork, RecordCountQuery, run_at_site
 from tacit.engines.messages import SignedMessage, Unreadable
-from tacit.engines.remote import WorkKind, width_of
+from tacit.engines.remote import width_of
 from tacit.engines.secure.messages import products_of, sums_of
 from tacit.engines.secure.round import ClientIdentity, SecureClient
 from tacit.errors import Refused, is_between
-from tacit.learning.task import Trainable, at_round
+from tacit.learning.task import Work, WorkKind
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.mechanisms.secure_gram import SecureGram
 from tacit.privacy.mechanisms.secure_sum import SecureSum
@@ -72,7 +72,7 @@ class ParsedRequest:
     """
 
     about: str
-    task: Trainable
+    task: Work
     mechanism: Mechanism
     state: Array
     key: Key
@@ -219,24 +219,25 @@ class SiteWorker:
 
     def _resolve_work(
         self, told: WorkRequest, setting: PreparedRun, number: int
-    ) -> tuple[Trainable, Mechanism, str]:
+    ) -> tuple[Work, Mechanism, str]:
         """The work by its name, and what guards it."""
         if told.asking == "count":
             if not setting.mechanism.count_releases([self.name]):
                 raise Refused("this experiment does not ask for the number of records")
             return RecordCountQuery(), setting.mechanism, "the number of records"
         if told.asking in ("opening", "closing"):
-            question = (initial_query_of if told.asking == "opening" else final_query_of)(setting.task)
+            task = setting.task
+            question = initial_query_of(task) if told.asking == "opening" else final_query_of(task)
             if question is None:
                 raise Refused(f"this experiment has no {told.asking} query")
             guard = setting.solve_query(question).with_one_group()
             return question, guard, f"the {told.asking} question"
-        task = at_round(setting.task, number, setting.spec.rounds)
+        task = setting.task.at_round(number, setting.spec.rounds)
         if told.asking == "choosing":
             clusters = setting.clusters
             if clusters is None or clusters.by != "loss":
                 raise Refused("no site chooses among models in this experiment")
-            task = cast(Any, ClusterChoice(task, clusters.models))
+            return ClusterChoice(task, clusters.models), setting.mechanism.at_round(number), f"round {number}"
         return task, setting.mechanism.at_round(number), f"round {number}"
 
     def _require_size(self, told: WorkRequest) -> None:

@@ -32,11 +32,11 @@ from tacit.learning.record import Fault
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import SiteGroups
 from tacit.privacy.mechanisms.secure_gram import SecureGram
+from tacit.privacy.mechanisms.secure_sum import SecureSum
 
 if TYPE_CHECKING:
     from tacit.engines.remote import Remote
     from tacit.privacy.mechanisms.base import Mechanism
-    from tacit.privacy.mechanisms.secure_sum import SecureSum
 
 # The word of a stage and what each site is sent in it; back come the answers, or why there is none.
 Talk = Callable[[str, Mapping[str, bytes]], Mapping[str, "bytes | NoReply"]]
@@ -430,7 +430,7 @@ def secure_round(
     Raises:
         SecureAggregationFailed: Too few are left; nothing was unmasked.
     """
-    number, session = getattr(mechanism, "number", 0), secrets.token_hex(8)
+    number, session = mechanism.number if isinstance(mechanism, SecureSum) else 0, secrets.token_hex(8)
     run = f"{session} {remote.run_digest}"
 
     def talk(stage: str, sent: Mapping[str, bytes]) -> Mapping[str, bytes | NoReply]:
@@ -449,7 +449,7 @@ def secure_round(
         products = products_of(mechanism, names, run=run, number=number)
         total = multiply_columns(products, remote.roster, talk)
         return Updates(("all parties",), mechanism.decode(total)[None])
-    blind = cast("SecureSum", mechanism)
+    blind = cast(SecureSum, mechanism)
     sums = sums_of(blind, names, run=run, number=number, width=width)
     groups = blind.groups(names)
     found = sum_groups(groups, width, blind.colluders, number, run, remote.roster, talk)

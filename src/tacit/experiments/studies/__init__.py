@@ -15,7 +15,6 @@ from typing import Any
 from tacit.errors import InvalidFile
 from tacit.experiments.batch import CELLS, BatchResult, CellBatch
 from tacit.experiments.experiment import KINDS
-from tacit.privacy.contracts import layout_of
 from tacit.runs.directory import Directory
 from tacit.runtime.tables import Table, build, read_as
 
@@ -55,7 +54,7 @@ def construct_study(document: Table, folder: Path) -> Study:
             "[study] is missing: give one, such as parties = [2, 4] and replicates = 10 for curves, or "
             'regimes = ["alone", "federated"] for worlds'
         )
-    if layout_of(build("task", document, folder, KINDS["task"])) == "environments":
+    if build("task", document, folder, KINDS["task"]).layout == "environments":
         from tacit.experiments.studies.environments import WorldStudy
 
         return WorldStudy.construct(document, folder)

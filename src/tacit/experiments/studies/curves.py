@@ -15,8 +15,6 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
-import numpy as np
-
 from tacit.errors import InvalidFile, InvalidValue, require, require_count, require_positive, require_word
 from tacit.experiments.batch import (
     Announce,
@@ -32,16 +30,15 @@ from tacit.experiments.batch import (
     without_workers,
 )
 from tacit.experiments.experiment import Experiment, construct_experiment
-from tacit.functional.data.sources import RESPONSE, SimulatedCurves, vertical_federation
+from tacit.functional.data.sources import RESPONSE, SimulatedCurves, hold_out_fold
 from tacit.functional.metrics import sensitivity, specificity
-from tacit.learning.record import describe
-from tacit.privacy.contracts import layout_of
+from tacit.functional.tasks import Boosting
 from tacit.privacy.policy import Open, Privacy
 from tacit.reports.text import align_table, format_rows
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import Table, construct, portable
 from tacit.runtime.threads import cores
-from tacit.sites.vertical import ByParty, Subjects, VerticalFederation
+from tacit.sites.vertical import ByParty, Subjects
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -161,11 +158,12 @@ class CurveStudy(CellBatch[CurveCell, "CurveStudyResult"]):
         rest = {name: value for name, value in document.items() if name != "study"}
         experiment = construct_experiment(_with_promise(rest, factors), folder)
         experiment = replace(experiment, data=_simulation(experiment, factors))
+        data, sites, _ = parts_of(experiment)
         study = cls(
             experiment=experiment,
-            replicates=tuple(experiment.data.replicate + number for number in range(factors.replicates)),
+            replicates=tuple(data.replicate + number for number in range(factors.replicates)),
             folds=factors.folds,
-            parties=factors.parties or (len(experiment.sites.names),),
+            parties=factors.parties or (len(sites.names),),
             epsilons=_epsilons(experiment, factors),
             releases=_releases(experiment, factors),
             document=without_workers(portable(document, folder)),
@@ -237,42 +235,35 @@ def experiment_for(experiment: Experiment, cell: CurveCell) -> Experiment:
         apart = cell.release == "local"
         noise = "site" if apart else "server" if privacy.noise == "site" else privacy.noise
         privacy = replace(privacy, epsilon=cell.epsilon, noise=noise)
-    sites = experiment.sites
+    data, sites, task = parts_of(experiment)
     if not sites.parties:
         sites = replace(sites, count=cell.parties)
     return replace(
         experiment,
         privacy=privacy,
-        task=replace(experiment.task, release=cell.release),
+        task=replace(task, release=cell.release),
         sites=sites,
-        data=replace(experiment.data, replicate=cell.replicate),
+        data=replace(data, replicate=cell.replicate),
         seed=cell.seed(experiment.seed),
         baselines=False,
     )
 
 
-def hold_out_fold(
-    made: "CurveSet", data: SimulatedCurves, sites: ByParty, fold: int, folds: int
-) -> VerticalFederation:
-    """The parties with the curves of all subjects but those of a fold, who are held out.
-
-    Folds are runs of neighbours and the same ones however many parties there are; subjects are drawn one
-    like the other, so that their order means nothing.
-    """
-    rows = np.arange(len(made))
-    apart = np.array_split(rows, folds)[fold]
-    told = {"data": describe(data), "sites": describe(sites)}
-    return vertical_federation(
-        {**made.predictors, RESPONSE: made.response},
-        RESPONSE, sites, np.delete(rows, apart), apart, origin=told, public=True,
-    )  # fmt: skip
+def parts_of(experiment: Experiment) -> tuple[SimulatedCurves, ByParty, Boosting]:
+    """Data, parties and task of a study, which was refused with any others."""
+    data, sites, task = experiment.data, experiment.sites, experiment.task
+    assert isinstance(data, SimulatedCurves)
+    assert isinstance(sites, ByParty)
+    assert isinstance(task, Boosting)
+    return data, sites, task
 
 
 def _score(experiment: Experiment, cell: CurveCell, folds: int) -> Row:
     chosen = experiment_for(experiment, cell)
     # The truth is that of the study: it depends on its own seed alone.
-    made = subjects(chosen.data, experiment.seed)
-    federation = hold_out_fold(made, chosen.data, chosen.sites, cell.fold, folds)
+    data, sites, _ = parts_of(chosen)
+    made = subjects(data, experiment.seed)
+    federation = hold_out_fold(made, data, sites, cell.fold, folds)
     began = time.perf_counter()
     run = chosen.run_on(federation, None)
     seconds = time.perf_counter() - began
@@ -339,7 +330,7 @@ def _with_promise(document: Table, factors: CurveFactors) -> Table:
 def _simulation(experiment: Experiment, factors: CurveFactors) -> SimulatedCurves:
     """The data, of which a fold is held out."""
     data = experiment.data
-    if not isinstance(data, SimulatedCurves) or layout_of(experiment.task) != "columns":
+    if not isinstance(data, SimulatedCurves) or experiment.task.layout != "columns":
         told = f"[task] {experiment.task.kind} on [data] {data.kind} cannot be studied"
         raise InvalidFile(
             f'{told}: use "functional-boosting" on "{SimulatedCurves.kind}", whose true surfaces are known '
@@ -362,12 +353,12 @@ def _epsilons(experiment: Experiment, factors: CurveFactors) -> tuple[float, ...
 def _releases(experiment: Experiment, factors: CurveFactors) -> tuple[Release, ...]:
     if factors.releases is not None:
         return cast("tuple[Release, ...]", factors.releases)
-    return (experiment.task.with_privacy(experiment.privacy).release,)
+    return (cast(Release, parts_of(experiment)[2].with_privacy(experiment.privacy).release),)
 
 
 def _require_predictors(study: CurveStudy) -> None:
     """Refuse more parties than there are predictors to be divided."""
-    known = len(subjects(replace(study.experiment.data, records=1), 0).predictors)
+    known = len(subjects(replace(parts_of(study.experiment)[0], records=1), 0).predictors)
     for count in study.parties:
         require(count <= known, "[study] parties", count, f"at most {known}, as there are predictors")
 
@@ -451,7 +442,7 @@ class CurveStudyResult(BatchResult[CurveCell]):
         return sorted(self.batch.cells, key=place)
 
     def _head(self) -> list[tuple[str, str]]:
-        data, task = self.batch.experiment.data, self.batch.experiment.task
+        data, _, task = parts_of(self.batch.experiment)
         return [
             ("study", self.name),
             ("task", task.kind),
@@ -585,7 +576,7 @@ def _floor(studied: CurveStudyResult) -> dict[str, float]:
 
 
 def _provenance(studied: CurveStudyResult, table: "pd.DataFrame") -> str:
-    data = studied.batch.experiment.data
+    data, _, _ = parts_of(studied.batch.experiment)
     runs = _span(sorted(set(table["n"])))
     return f"simulated ({data.design}), {data.records:,} subjects; means of {runs} runs each"
 

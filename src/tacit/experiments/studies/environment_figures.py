@@ -15,7 +15,7 @@ from tacit.experiments.batch import Announce
 from tacit.experiments.experiment import load
 from tacit.experiments.studies.environment_results import UNSEEN, WorldStudyResult
 from tacit.experiments.studies.environments import RUNS, WorldCell, experiment_for, steps_until, world_kinds
-from tacit.experiments.studies.regimes import ALONE, FEDERATED, UNTRAINED, Regime
+from tacit.experiments.studies.regimes import ALONE, FEDERATED, UNTRAINED, Regime, world_source
 from tacit.learning.record import Round
 from tacit.runs.directory import Directory
 from tacit.runtime.keys import Key
@@ -138,7 +138,7 @@ def _of_learning(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, 
     if rows.empty:
         return found
     options = _options(studied, means)
-    watch = getattr(studied.batch.experiment.data, "watch", 1)
+    watch = world_source(studied.batch.experiment).watch
     told = f"{_where(studied)}; {watch} greedy episodes in each world after every round"
     for more, part in _parts(rows):
         for name, figure in (
@@ -155,7 +155,7 @@ def _of_returns(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, D
     from tacit.control.figures import privacy_return, scenarios
 
     found: dict[str, Drawing] = {}
-    episodes = getattr(studied.batch.experiment.data, "episodes", 1)
+    episodes = world_source(studied.batch.experiment).episodes
     told = f"{_where(studied)}; {episodes} greedy episodes in each world, in Gymnasium"
     for more, part in _parts(_returns(studied, means)):
         alone = " One seed: no intervals." * int(means["n"].max() == 1)
@@ -240,7 +240,7 @@ def _target(studied: WorldStudyResult) -> float | None:
     """The return that the environment says it is solved by, if it says so."""
     from tacit.control.envs.spaces import reward_threshold
 
-    return reward_threshold(getattr(studied.batch.experiment.data, "env", ""))
+    return reward_threshold(world_source(studied.batch.experiment).env)
 
 
 def _lowest(studied: WorldStudyResult, means: "pd.DataFrame") -> float | None:
@@ -274,7 +274,7 @@ def _parts(rows: "pd.DataFrame") -> "list[tuple[str, pd.DataFrame]]":
 
 def _where(studied: WorldStudyResult) -> str:
     common = studied.batch.experiment
-    return f"{getattr(common.data, 'env', common.data.kind)}, {len(common.sites.names):,} sites"
+    return f"{world_source(common).env}, {len(common.names or ()):,} sites"
 
 
 def _slug(label: str) -> str:

@@ -11,9 +11,10 @@ import numpy as np
 
 from tacit.experiments.batch import Announce, BatchResult, Row, join_words, silent, student_interval
 from tacit.experiments.studies.environments import WorldCell, WorldStudy
-from tacit.experiments.studies.regimes import ALONE, UNTRAINED
+from tacit.experiments.studies.regimes import ALONE, UNTRAINED, world_source
 from tacit.privacy.policy import Open
 from tacit.reports.text import align_table, format_rows
+from tacit.sites.environments import Variants
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +63,7 @@ class WorldStudyResult(BatchResult[WorldCell]):
     @property
     def unseen(self) -> tuple[str, ...]:
         """Worlds in which no site trains."""
-        return tuple(getattr(self.batch.experiment.data, "unseen", {}))
+        return tuple(world_source(self.batch.experiment).unseen)
 
     def table(self) -> "pd.DataFrame":
         """Means over seeds of the runs that have scores, by regime and epsilon; `n` runs each.
@@ -205,15 +206,16 @@ def _summarise(studied: WorldStudyResult) -> str:
 
 def _head(studied: WorldStudyResult) -> list[tuple[str, str]]:
     common = studied.batch.experiment
-    data, sites = common.data, common.sites
-    physics = getattr(data, "world", "gymnasium")
+    source, sites = world_source(common), common.sites
+    physics = source.world
     judged = "" if physics == "gymnasium" else f" (trained in {physics}, evaluated in Gymnasium)"
-    kinds = list(getattr(sites, "worlds", {}))
-    each = f": {getattr(sites, 'each', 1)} each of {', '.join(kinds)}" if kinds else ""
+    each = ""
+    if isinstance(sites, Variants) and sites.worlds:
+        each = f": {sites.each} each of {', '.join(sites.worlds)}"
     return [
         ("study", studied.name),
-        ("task", f"{common.task.kind} in {getattr(data, 'env', data.kind)}{judged}"),
-        ("sites", f"{len(sites.names):,}{each}"),
+        ("task", f"{common.task.kind} in {source.env}{judged}"),
+        ("sites", f"{len(common.names or ()):,}{each}"),
         ("runs", studied.runs),
         *_promise(studied),
     ]

@@ -24,13 +24,22 @@ from tacit.experiments.batch import (
     without_workers,
 )
 from tacit.experiments.experiment import Experiment
-from tacit.experiments.studies.regimes import OURS, PRIVATE, UNTRAINED, Regime, Regimes, require_own
+from tacit.experiments.studies.regimes import (
+    OURS,
+    PRIVATE,
+    UNTRAINED,
+    Regime,
+    Regimes,
+    require_own,
+    world_source,
+)
 from tacit.learning.record import Round
 from tacit.privacy.policy import Open
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import Table, construct, portable
 from tacit.runtime.threads import cores
+from tacit.sites.environments import EnvFederation
 
 if TYPE_CHECKING:
     from tacit.control.agents.policy import Policy
@@ -194,7 +203,7 @@ class WorldStudy(CellBatch[WorldCell, "WorldStudyResult"]):
         """Refuse private worlds outside a rehearsal: each run would charge a ledger of its own."""
         promises = [regime.experiment.privacy for regime in self.regimes]
         real = [promise for promise in promises if not isinstance(promise, Open) and not promise.rehearsal]
-        if real and not getattr(self.experiment.data, "public", False):
+        if real and not self.experiment.data.public:
             raise Refused(
                 "[study] does not go with a promise about private environments: every run would charge its "
                 "own ledger. Give [privacy] rehearsal = true, or run one experiment"
@@ -238,7 +247,7 @@ def steps_until(
         rounds: Its rounds.
         end: The number of the round; by default the last.
     """
-    sites, joins = len(experiment.sites.names), experiment.privacy.participation
+    sites, joins = len(experiment.names or ()), experiment.privacy.participation
     came = [sites * joins if entry.sites is None else entry.sites for entry in rounds[:end]]
     every = sum(came) * experiment.task.steps
     return every / sites, every
@@ -246,7 +255,7 @@ def steps_until(
 
 def world_kinds(federation: "Federation") -> dict[str, str]:
     """The kind of world that each site has; nothing where kinds have no names."""
-    held: dict[str, Any] = getattr(federation, "holdings", {})
+    held = federation.holdings if isinstance(federation, EnvFederation) else {}
     found = {name: worlds[0].label for name, worlds in held.items()}
     return found if all(found.values()) else {}
 
@@ -266,7 +275,7 @@ def _train(chosen: Experiment, place: Path | None) -> Row:
         "unit": promise.unit,
         "spent": finite(promise.epsilon),
         "delta": promise.delta,
-        "sites": len(chosen.sites.names),
+        "sites": len(chosen.names or ()),
         "rounds": len(run.record.rounds),
         "steps": each,
         "steps_in_all": every,
@@ -302,7 +311,7 @@ def _untrained_row(chosen: Experiment) -> Row:
         "unit": None,
         "spent": None,
         "delta": None,
-        "sites": len(chosen.sites.names),
+        "sites": len(chosen.names or ()),
         "rounds": 0,
         "steps": 0.0,
         "steps_in_all": 0.0,
@@ -358,4 +367,4 @@ def _require_regimes(names: tuple[str, ...], factors: WorldFactors) -> None:
 
 def _has_compiled_worlds(regimes: tuple[Regime, ...]) -> bool:
     """Return True if some worlds are compiled, so that one run uses all cores."""
-    return any(getattr(regime.experiment.data, "world", "") == "fast-lander" for regime in regimes)
+    return any(world_source(regime.experiment).world == "fast-lander" for regime in regimes)

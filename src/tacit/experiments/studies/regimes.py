@@ -17,6 +17,7 @@ from typing import Any, cast
 from tacit.aggregation.defence.clustering import Clusters
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Plain
+from tacit.control.sources import Gymnasium, RemoteWorlds
 from tacit.errors import InvalidFile, TacitError, require
 from tacit.experiments.experiment import KINDS, Experiment, construct_experiment
 from tacit.privacy.policy import Open, Privacy
@@ -206,3 +207,11 @@ def merge(document: Mapping[str, Any], changes: Mapping[str, Any]) -> Table:
 def _merge_table(held: Table, given: Table) -> Table:
     another = "kind" in given and given["kind"] != held.get("kind")
     return given if another else merge(held, given)
+
+
+def world_source(experiment: Experiment) -> Gymnasium | RemoteWorlds:
+    """The environments of an experiment; a source of a user's own stands for one, under its kind."""
+    data = experiment.data
+    if isinstance(data, Gymnasium | RemoteWorlds):
+        return data
+    return Gymnasium(env=data.kind, episodes=1, watch=1)

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -30,11 +30,10 @@ from tacit.experiments.tuning.selection import (
     require_comparable,
 )
 from tacit.learning.record import MappedCallback, notify
-from tacit.learning.task import Goal, Task
+from tacit.learning.task import Goal, TaskBase
 from tacit.privacy import accounting
 from tacit.privacy.accounting.calibration import smallest_noise
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.contracts import layout_of
 from tacit.privacy.ledger.chain import planned_bytes
 from tacit.privacy.ledger.data_book import DataBook, new_run
 from tacit.privacy.ledger.run_ledger import RunLedger, begin_plan
@@ -51,6 +50,7 @@ from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import FEWEST_RECORDS, Federation, require_rows
 from tacit.sites.splits import hold_out
+from tacit.survival.models.learner import SurvivalLearner
 
 if TYPE_CHECKING:
     from tacit.learning.record import Callback
@@ -129,7 +129,7 @@ class PreparedTuning:
 
     federation: Federation
     choice: Choice
-    tasks: Mapping[str, Task]
+    tasks: Mapping[str, TaskBase]
     candidates: tuple[Candidate, ...]
     bare: Sequence[str] = ()
 
@@ -394,19 +394,19 @@ def prepare_tuning(grid: TuningGrid) -> PreparedTuning:
     common = grid.common
     privacy = common.privacy
     common.check()
-    if any(layout_of(c.experiment.task) == "environments" for c in grid.candidates):
+    if any(c.experiment.task.layout == "environments" for c in grid.candidates):
         raise Refused(
             "[tune] does not go with ppo: it chooses by records, and environments have none. Compare "
             "settings as regimes of a [study]"
         )
-    if any(layout_of(c.experiment.task) != "rows" for c in grid.candidates):
+    if any(c.experiment.task.layout != "rows" for c in grid.candidates):
         raise Refused(
             "[tune] is for rounds of updates: a fit of curves chooses its roughness penalty by itself, at no "
             "cost. Give it several values, such as smooth_s = [0.0, 0.01, 1.0]"
         )
     whole = common.open_federation()
     provenance = Provenance(privacy, public=whole.public)
-    tasks = {c.name: cast(Task, c.experiment.task.bind(whole, provenance)) for c in grid.candidates}
+    tasks = {c.name: c.experiment.task.bind(whole, provenance) for c in grid.candidates}
     # Each run states for itself what its task looked at; what follows is about the choice.
     provenance = Provenance(privacy, public=whole.public)
     if grid.tuning.pays(privacy, whole):
@@ -422,7 +422,7 @@ def prepare_tuning(grid: TuningGrid) -> PreparedTuning:
 
 
 def _split_held_out(
-    whole: Federation, tasks: Sequence[Task], key: Key, provenance: Provenance
+    whole: Federation, tasks: Sequence[TaskBase], key: Key, provenance: Provenance
 ) -> tuple[Federation, Choice]:
     """One half of the held-out records decides, the other scores the result."""
     assert whole.held_out is not None
@@ -466,11 +466,11 @@ def _with_share(candidates: Sequence[Candidate], share: float) -> tuple[Candidat
     """The candidates, each with this share of every epsilon it asks for, and nothing trained beside it."""
 
     def part(given: Experiment) -> Experiment:
-        spenders = {name: getattr(given, name) for name in ("privacy", "stop", "augment")}
+        spenders: dict[str, Any] = {"privacy": given.privacy, "stop": given.stop, "augment": given.augment}
         changed = {
             name: replace(spender, epsilon=share * spender.epsilon)
             for name, spender in spenders.items()
-            if getattr(spender, "epsilon", None) is not None
+            if spender is not None and spender.epsilon is not None
         }
         return replace(given, baselines=False, **changed)
 
@@ -484,7 +484,8 @@ def _candidate_releases(candidates: Sequence[Candidate], stage: PreparedTuning) 
         made, task = candidate.experiment, stage.tasks[candidate.name]
         # Candidates that are priced alike are solved once.
         work = [task.kind, task.groups, task.steps, task.sample, task.batch, task.shuffled]
-        alike = repr((work, made.rounds, made.aggregation, getattr(task, "cuts", None)))
+        cuts = task.cuts if isinstance(task, SurvivalLearner) else None
+        alike = repr((work, made.rounds, made.aggregation, cuts))
         if alike not in solved:
             solved[alike] = releases(candidate, stage, 1)
         found += solved[alike]

@@ -5,7 +5,6 @@ every site keeps records apart and sums by how much each of them prefers one can
 sum of clipped comparisons plus noise leaves a site, so no trusted party has to choose.
 """
 
-import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,17 +13,18 @@ from typing import Any, ClassVar, Protocol, cast
 import numpy as np
 
 from tacit.errors import InvalidValue, Refused, require, require_positive
-from tacit.learning.task import Goal, Task
+from tacit.learning.task import Goal, TaskBase
 from tacit.privacy.accounting import calibrate
 from tacit.privacy.accounting.release import Release, clipped_release
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import RecordLevel
 from tacit.privacy.policy import Open, Privacy
-from tacit.runs.queries import initial_query_of
+from tacit.runs.queries import charge_sums, initial_query_of
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Records, Table
+from tacit.survival.models.learner import SurvivalLearner
 
 # The default share of epsilon for the choice. Prices of noise add like squares, so that a quarter
 # for the choice takes about a thirtieth from the training.
@@ -119,7 +119,7 @@ class Choice(Protocol):
 class TrainedCandidate:
     """A candidate after its training; post-processing of what has been paid for."""
 
-    task: Task
+    task: TaskBase
     state: Array
 
 
@@ -135,7 +135,7 @@ class ByHeldOut:
         """Scores are exact."""
         return None
 
-    def check(self, task: Task, federation: Federation) -> None:
+    def check(self, task: TaskBase, federation: Federation) -> None:
         """Refuse records that no score can be computed on, before anything is charged."""
         if initial_query_of(task) is not None:
             # The task can be scored only after its initial query.
@@ -216,11 +216,7 @@ class ByReservedRecords:
     ) -> dict[str, float]:
         """By how much the loss of each candidate is above the average one, in all, with noise."""
         rows = {name: comparisons(list(trained.values()), self.apart.records_of(name)) for name in self.apart}
-        # The ticket names these sums: other sums are charged, and draw their noise, anew.
-        digest = hmac.new(key.entropy, b"choice", "sha256")
-        for name, found in rows.items():
-            digest.update(repr((name, found.shape)).encode() + found.tobytes())
-        ledger.charge(self.release(), ticket=digest.hexdigest(), plan=plan)
+        charge_sums(ledger, self.release(), "choice", rows, key, plan)
         guard = RecordLevel(
             law=self.privacy.mechanism,
             clip=self.tuning.bound,
@@ -247,9 +243,9 @@ def comparisons(trained: Sequence[TrainedCandidate], table: Table) -> Array:
     return bounded - bounded.mean(axis=1, keepdims=True)
 
 
-def require_comparable(tasks: Sequence[Task]) -> None:
+def require_comparable(tasks: Sequence[TaskBase]) -> None:
     """Refuse candidates whose losses mean different things, before anything is charged."""
-    on_grids = all(hasattr(task, "cuts") for task in tasks)
+    on_grids = all(isinstance(task, SurvivalLearner) for task in tasks)
     alike = len({task.kind for task in tasks}) == 1 and all(task.separable for task in tasks)
     if not (on_grids or alike):
         raise Refused(
@@ -260,9 +256,10 @@ def require_comparable(tasks: Sequence[Task]) -> None:
 
 def _losses(trained: Sequence[TrainedCandidate], table: Table) -> list[Array]:
     """The loss of each record under each candidate, by one yardstick for all."""
-    if not all(hasattr(one.task, "cuts") for one in trained):
+    tasks = [one.task for one in trained if isinstance(one.task, SurvivalLearner)]
+    if len(tasks) < len(trained):
         return [one.task.losses(one.state, table) for one in trained]
-    finest = max((cast("Sequence[float]", cast(Any, one.task).cuts) for one in trained), key=len)
+    finest = max((cast("Sequence[float]", task.cuts) for task in tasks), key=len)
     return [_on_grid(one.task.model(one.state), finest, table) for one in trained]
 
 

@@ -32,7 +32,13 @@ MOST = 400
 
 
 class Basis(Protocol):
-    """Functions on a domain; frozen, so that it can be hashed."""
+    """Functions on a domain; frozen, so that it can be hashed.
+
+    Args:
+        pointwise: True if the bits of `design` at a time depend on that time alone.
+    """
+
+    pointwise: ClassVar[bool]
 
     @property
     def size(self) -> int:
@@ -73,7 +79,7 @@ class BSplines:
     domain: Domain = (0.0, 1.0)
     knots: tuple[float, ...] | None = None
     kind: ClassVar[str] = "b-splines"
-    # True if the bits of `design` at a time depend on that time alone: SciPy goes from one to the next.
+    # SciPy goes from one time to the next.
     pointwise: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -142,6 +148,7 @@ class Fourier:
     size: int = 21
     domain: Domain = (0.0, 1.0)
     kind: ClassVar[str] = "fourier"
+    pointwise: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require_count("size", self.size)

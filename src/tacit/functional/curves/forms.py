@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import require
 from tacit.functional.curves.basis import Domain
-from tacit.runtime.arrays import Array
+from tacit.runtime.arrays import Array, Shaped
 from tacit.sites.encoding import named_columns, numbers, require_column
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def observations(
 
 def _on_grid(given: object, name: str) -> RawCurves:
     """A `FDataGrid` of scikit-fda."""
-    found = cast(Any, given)
+    found: Any = given
     values, grids = _numbers(name, found.data_matrix), list(found.grid_points)
     plain = len(grids) == 1 and values.ndim == 3 and values.shape[2] == 1
     require(
@@ -126,7 +126,7 @@ def _on_grid(given: object, name: str) -> RawCurves:
 
 def _irregular(given: object, name: str) -> RawCurves:
     """A `FDataIrregular` of scikit-fda."""
-    found = cast(Any, given)
+    found: Any = given
     values, times = _numbers(name, found.values), _numbers(f"times of {name}", found.points)
     plain = values.size == times.size == len(values)
     require(plain, name, f"values of shape {values.shape}", "curves of one number over one time")
@@ -144,7 +144,8 @@ def _irregular(given: object, name: str) -> RawCurves:
 
 def _everywhere(given: object, name: str) -> RawCurves:
     """A `FDataBasis` of scikit-fda, read on a grid that is dense against the functions it is made of."""
-    found, domain = cast(Any, given), _range(given, name)
+    found: Any = given
+    domain = _range(given, name)
     points = DENSE * int(np.shape(found.coefficients)[-1]) + 1
     times = np.linspace(*domain, points)
     values = _numbers(name, found(times))
@@ -153,8 +154,8 @@ def _everywhere(given: object, name: str) -> RawCurves:
     return RawCurves(values=values[:, :, 0], times=times, domain=domain)
 
 
-def _range(given: object, name: str) -> Domain:
-    ends = _numbers(f"domain of {name}", cast(Any, given).domain_range)
+def _range(given: Any, name: str) -> Domain:  # noqa: ANN401
+    ends = _numbers(f"domain of {name}", given.domain_range)
     require(ends.shape == (1, 2), name, f"{len(ends)} arguments", "curves over one time")
     return float(ends[0, 0]), float(ends[0, 1])
 
@@ -184,8 +185,8 @@ def _is_pair(given: object) -> bool:
     return len(entries) == 2 and _is_row(entries[0]) and _is_row(entries[1])
 
 
-def _is_row(given: object) -> bool:
-    return np.ndim(cast(Any, given)) == 1 if hasattr(given, "ndim") else isinstance(given, list | tuple)
+def _is_row(given: Any) -> bool:  # noqa: ANN401
+    return len(given.shape) == 1 if isinstance(given, Shaped) else isinstance(given, list | tuple)
 
 
 def _headings(columns: Sequence[str], name: str) -> Array | None:
@@ -241,14 +242,17 @@ def _occurrences(names: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _numbers(name: str, given: object) -> Array:
+def _numbers(name: str, given: Any) -> Array:  # noqa: ANN401
     """A copy as numbers; what is masked was not observed."""
     if isinstance(given, np.ma.MaskedArray):
-        given = cast(Any, given).astype(np.float64).filled(np.nan)
-    return numbers(name, cast(Any, given), "data")
+        # Doubles, since whole numbers have no NaN.
+        masked = cast("np.ma.MaskedArray[Any, np.dtype[np.float64]]", given)
+        given = np.ma.filled(masked.astype(np.float64), np.nan)
+    return numbers(name, given, "data")
 
 
 def _has(given: object, *names: str) -> bool:
+    # scikit-fda need not be there, so its classes cannot be named.
     return all(hasattr(given, name) for name in names)
 
 

@@ -20,6 +20,7 @@ from tacit.runtime.sketches import Digests
 from tacit.runtime.tables import construct, refuse_unknown
 from tacit.sites.names import require_site_name
 from tacit.sites.remote import RemoteVerticalFederation, read_site_file
+from tacit.sites.source import SourceBase
 from tacit.sites.vertical import ByParty, Subjects, VerticalFederation
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class SiteCurvesConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteCurves:
+class RemoteCurves(SourceBase):
     """Curves that parties hold on machines of their own: the public agreement about them.
 
     Args:
@@ -113,6 +114,11 @@ class RemoteCurves:
     def public_records(self) -> int | None:
         """Number of subjects, from the file."""
         return self.records
+
+    @property
+    def public_files(self) -> Mapping[str, str]:
+        """The folder of subjects to score models on, if there is one."""
+        return {} if self.test is None else {"test": self.test}
 
     def check(self, split: ByParty, *, may_look: bool = False) -> None:
         """Refuse names that no machine can have, and curves without a holder."""

@@ -19,17 +19,19 @@ from tacit.errors import (
 from tacit.learning.record import describe
 from tacit.privacy.contracts import Layout
 from tacit.runtime.keys import Key
+from tacit.sites.source import SourceBase
 from tacit.sites.splits import held_out_count
 from tacit.sites.vertical import ByParty, Subjects, VerticalFederation
 
 if TYPE_CHECKING:
     from tacit.functional.curves import Curves
+    from tacit.functional.data import CurveSet
 
 RESPONSE = "y"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulatedCurves:
+class SimulatedCurves(SourceBase):
     """Simulated subjects with curves x1, x2, ... and y: public data with a known truth.
 
     Args:
@@ -53,7 +55,7 @@ class SimulatedCurves:
     held_out: float = 0.25
     kind: ClassVar[str] = "simulated-curves"
     layout: ClassVar[Layout] = "columns"
-    public: ClassVar[bool] = True
+    public = True
 
     def __post_init__(self) -> None:
         from tacit.functional.data import DESIGNS
@@ -92,7 +94,7 @@ class SimulatedCurves:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CurveFiles:
+class CurveFiles(SourceBase):
     """Curves of your own, one CSV or Parquet file for each: a row for each subject, a column for each time.
 
     Args:
@@ -111,7 +113,6 @@ class CurveFiles:
     held_out: float | None = None
     kind: ClassVar[str] = "curve-files"
     layout: ClassVar[Layout] = "columns"
-    public: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require(len(self.files) > 1, "files", dict(self.files), "at least two curves, each with its file")
@@ -120,11 +121,6 @@ class CurveFiles:
             require_word("domains", name, self.files)
         if self.held_out is not None:
             _require_share(self.held_out)
-
-    @property
-    def public_records(self) -> int | None:
-        """Return None: the number of subjects is not public before it is counted."""
-        return None
 
     def open(self, split: ByParty, seed: int, *, may_look: bool = False) -> VerticalFederation:
         """The parties with their curves."""
@@ -156,6 +152,11 @@ class CurveFiles:
         names = [self.response, *(name for name in self.files if name != self.response)]
         return tuple(str(Path(self.path) / self.files[name]) for name in names)
 
+    @property
+    def place(self) -> str | None:
+        """The folder of the files."""
+        return self.path
+
 
 def vertical_federation(
     columns: "Mapping[str, Curves]",
@@ -179,6 +180,23 @@ def vertical_federation(
         origin=origin,
         order=list(columns),
     )
+
+
+def hold_out_fold(
+    made: "CurveSet", data: SimulatedCurves, sites: ByParty, fold: int, folds: int
+) -> VerticalFederation:
+    """The parties with the curves of all subjects but those of a fold, who are held out.
+
+    Folds are runs of neighbours and the same ones however many parties there are; subjects are drawn one
+    like the other, so that their order means nothing.
+    """
+    rows = np.arange(len(made))
+    apart = np.array_split(rows, folds)[fold]
+    told = {"data": describe(data), "sites": describe(sites)}
+    return vertical_federation(
+        {**made.predictors, RESPONSE: made.response},
+        RESPONSE, sites, np.delete(rows, apart), apart, origin=told, public=True,
+    )  # fmt: skip
 
 
 def require_same(subjects: Mapping[str, Sequence[str]]) -> None:

@@ -312,7 +312,7 @@ def _explain_errors(root: Path) -> Generator[None]:
     try:
         yield
     except (OSError, *files.DAMAGED) as error:
-        why = getattr(error, "strerror", None) or error
+        why = (error.strerror if isinstance(error, OSError) else None) or error
         raise LedgerUnusable(
             f"the books of your data in {root} cannot be used: {why}; solve that, or choose another "
             "directory (XDG_STATE_HOME)"

@@ -43,7 +43,8 @@ class ChargedRecords(Protocol):
 
 def is_paid(given: Mapping[str, Any]) -> bool:
     """Return True if a statistic with these arguments protects its records."""
-    return given.get("epsilon") is not None and not getattr(given.get("key"), "rehearsal", False)
+    key: object = given.get("key")
+    return given.get("epsilon") is not None and not (isinstance(key, Key) and key.rehearsal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,19 +143,9 @@ class Payment:
             f"{from_sites(len(names))}{again * self._key.rehearsal}{total}"
         )
 
-    def add_noise(self, values: Array, release: Release, *names: str | int, rounded: float = 0.0) -> Array:
-        """Add the noise of a release that was charged to the values that one site releases.
-
-        Args:
-            values: Values that one record moves by at most the sensitivity of the release.
-            release: The release that was charged.
-            names: Names that separate this draw from others.
-            rounded: Additional noise, as a share of it, that covers the rounding of the values.
-        """
-        key = self._key
-        for name in names:
-            key = key / name
-        return add_noise(values, self.law, release.scale * (1 + rounded), key, release.rehearsal)
+    def pay(self, releases: Sequence[Release], sites: Iterable[str], what: str) -> "PaidReleases":
+        """Charge releases for each of the sites; what is returned is the only source of their noise."""
+        return PaidReleases(tuple(releases), self.charge(releases, sites, what), self.law, self._key)
 
     def release_sums(
         self, sums: Mapping[str, Array], sensitivity: float, what: str, cells: int = 1
@@ -175,9 +166,9 @@ class Payment:
         # Laplace noise is for the sum of the moves, Gaussian noise for the root of the sum of their squares.
         one = self.release(sensitivity * (math.sqrt(cells) if self.delta else cells), what)
         noise = f"{self.law} noise of scale {one.scale:.4g} over a sensitivity of {one.sensitivity:.4g}"
-        provenance = self.charge([one], sums, f"{what}, with {noise}")
-        noisy = np.stack([self.add_noise(part, one, what, name) for name, part in sums.items()])
-        return NoisySums(noisy, one.scale**2 * (1 if self.law == "gaussian" else 2), provenance)
+        paid = self.pay([one], sums, f"{what}, with {noise}")
+        noisy = np.stack([paid.add_noise(part, one, what, name) for name, part in sums.items()])
+        return NoisySums(noisy, one.scale**2 * (1 if self.law == "gaussian" else 2), paid.provenance)
 
     @property
     def _key(self) -> Key:
@@ -188,6 +179,38 @@ class Payment:
         if known is None or known.public or known.distant or self._key.rehearsal:
             return None
         return DataBook(known.people())
+
+
+@dataclass(frozen=True, eq=False)
+class PaidReleases:
+    """Releases that the ledger has accepted: noise is drawn for no others.
+
+    Args:
+        releases: The releases of one site.
+        provenance: What is released, in words, with what all runs on these data cost together.
+        law: The noise.
+        key: The source of the noise.
+    """
+
+    releases: tuple[Release, ...]
+    provenance: str
+    law: NoiseLaw
+    key: Key
+
+    def add_noise(self, values: Array, release: Release, *names: str | int, rounded: float = 0.0) -> Array:
+        """Add the noise of one of the releases to the values that one site releases.
+
+        Args:
+            values: Values that one record moves by at most the sensitivity of the release.
+            release: The release.
+            names: Names that separate this draw from others.
+            rounded: Additional noise, as a share of it, that covers the rounding of the values.
+        """
+        assert release in self.releases, "it was not paid for"
+        key = self.key
+        for name in names:
+            key = key / name
+        return add_noise(values, self.law, release.scale * (1 + rounded), key, release.rehearsal)
 
 
 @dataclass(frozen=True, eq=False)

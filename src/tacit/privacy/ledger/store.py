@@ -504,6 +504,7 @@ def explain_errors(path: Path | None, verb: str) -> Generator[None]:
         kind = LedgerTampered if isinstance(error, UnicodeError) else LedgerUnusable
         raise kind(f"ledger {name} cannot be {verb}: {error}") from error
     except sqlite3.Error as error:
+        # An error that the module of Python raises itself has no code.
         damaged = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_CORRUPT
         kind = LedgerTampered if damaged else LedgerUnusable
         raise kind(f"ledger {name} cannot be {verb}: {error}") from error

@@ -7,13 +7,13 @@ set apart. The loop calls all hooks of every mechanism; hooks that a mechanism d
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from tacit.errors import require, require_count, require_positive, require_rate, require_word
 from tacit.privacy.accounting.release import Release, Sampled, clipped_release
-from tacit.privacy.contracts import Norm, SiteGroups
+from tacit.privacy.contracts import Norm, SiteGroups, TaskSpec
 from tacit.privacy.mechanisms import noise
 from tacit.privacy.policy import require_bound
 from tacit.runtime.arrays import Array
@@ -120,8 +120,18 @@ class Mechanism(Protocol):
         """The mechanism of a question that all sites answer together, however updates are grouped."""
         ...
 
-    def with_task(self, task: object) -> "Mechanism":
+    def with_task(self, task: TaskSpec) -> "Mechanism":
         """Return this mechanism with the answers to the task's initial query, such as bought clip radii."""
+        ...
+
+
+@runtime_checkable
+class Multiplied(Protocol):
+    """A mechanism whose noise is stated as a multiple of its bound."""
+
+    @property
+    def multiplier(self) -> float:
+        """Noise in units of the bound."""
         ...
 
 
@@ -216,7 +226,7 @@ class NoPrivacy:
         """Return this mechanism."""
         return self
 
-    def with_task(self, task: object) -> "Mechanism":
+    def with_task(self, task: TaskSpec) -> "Mechanism":
         """Return this mechanism."""
         return self
 

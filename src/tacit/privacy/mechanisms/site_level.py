@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tacit.errors import Refused, require, require_positive
 from tacit.privacy.accounting.release import Relation, Release, View, clipped_release
-from tacit.privacy.contracts import AggregatorSpec, Norm, name_of, parties_of, sensitivity_of
+from tacit.privacy.contracts import AggregatorSpec, Norm
 from tacit.privacy.mechanisms.base import (
     DEVIATIONS,
     NORMS,
@@ -162,9 +162,9 @@ def solve(
 
 def _require_mean(aggregation: AggregatorSpec) -> None:
     """Refuse rules that compare updates where each is sent in units of its own."""
-    if name_of(aggregation) != "mean":
+    if aggregation.name != "mean":
         raise Refused(
-            f"clip_quantile does not go with {name_of(aggregation)}: updates are sent in units of their "
+            f"clip_quantile does not go with {aggregation.name}: updates are sent in units of their "
             "bounds, with counts beside them. Use mean, or a clip that stays"
         )
 
@@ -190,12 +190,11 @@ def _secure(
         raise Refused(
             'noise = "secure" adds discrete Gaussian noise: use mechanism = "gaussian", delta above 0'
         )
-    if parties_of(aggregation, list(federation)) is None:
+    if aggregation.parties(list(federation), 0) is None:
         raise Refused(
-            f'noise = "secure" does not go with {name_of(aggregation)}: it needs every single update, and '
-            "the server sees only sums. Use mean, centered-clip with a radius and one step, or bucketing "
-            "with at least 3 sites to a bucket, which sums each bucket by secure aggregation; or noise = "
-            '"site".'
+            f'noise = "secure" does not go with {aggregation.name}: it needs every single update, and the '
+            "server sees only sums. Use mean, centered-clip with a radius and one step, or bucketing with at "
+            'least 3 sites to a bucket, which sums each bucket by secure aggregation; or noise = "site".'
         )
     if aggregation.weights != "uniform":
         raise Refused(
@@ -227,19 +226,19 @@ def _sensitivity(
             '"site".'
         )
     norm: Norm = "l2" if promise.mechanism == "gaussian" else "l1"
-    sites, name = len(federation), name_of(aggregation)
-    if sensitivity_of(aggregation, promise.site_clip, sites, norm) is None:
+    sites, name = len(federation), aggregation.name
+    if aggregation.sensitivity(promise.site_clip, sites, norm) is None:
         raise Refused(
             f'noise = "server" does not go with {name}: its sensitivity to one site is not bounded, so no '
             "noise is enough. Use mean, trimmed-mean, mixing before trimmed-mean, or centered-clip with a "
             'radius and one step; or noise = "site".'
         )
-    if promise.participation < 1 and parties_of(aggregation, list(federation)) is None:
+    if promise.participation < 1 and aggregation.parties(list(federation), 0) is None:
         raise Refused(
             f'noise = "server" with {name} and participation = {promise.participation:g} is not priced: '
             "its result depends on the number of sites in the round, which is a secret. Use participation = "
             "1, or the mean."
         )
-    reach = sensitivity_of(aggregation, promise.site_clip, promise.participation * sites, norm)
+    reach = aggregation.sensitivity(promise.site_clip, promise.participation * sites, norm)
     assert reach is not None
     return reach

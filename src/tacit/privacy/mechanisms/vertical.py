@@ -57,7 +57,7 @@ class ColumnMechanism(NoPrivacy):
         for name, radius in self.radii.items():
             require_radius(f"radius of {name}", radius)
 
-    def with_task(self, task: object) -> Self:
+    def with_task(self, task: TaskSpec) -> Self:
         """Return this mechanism with the bought radii."""
         return _with_task(self, task)
 
@@ -190,7 +190,7 @@ class ClippedSecureGram(SecureGram):
         """The records of a column, no longer than 1; they never leave their party as they are."""
         return clip_to_radius(rows, self.radii[column])
 
-    def with_task(self, task: object) -> Self:
+    def with_task(self, task: TaskSpec) -> Self:
         """Return this mechanism with the bought radii."""
         return _with_task(self, task)
 
@@ -291,9 +291,8 @@ def clip_to_radius(rows: Array, radius: float, unit: float = 1.0) -> Array:
         return np.where(factors == 0, 0.0, own) * factors
 
 
-def _with_task(mechanism: Any, task: object) -> Any:  # noqa: ANN401
-    found: Mapping[str, float] | None = getattr(task, "lengths", None)
-    return mechanism if found is None else replace(mechanism, radii=dict(found))
+def _with_task(mechanism: Any, task: TaskSpec) -> Any:  # noqa: ANN401
+    return mechanism if task.lengths is None else replace(mechanism, radii=dict(task.lengths))
 
 
 class VerticalTaskSpec(TaskSpec, Protocol):
@@ -349,7 +348,7 @@ def solve(
     beside = [
         release
         for question in questions
-        for release in solve_query(privacy, question).release(0, set(_holders(question).values()))
+        for release in solve_query(privacy, question).release(0, set(question.columns.values()))
     ]
     # The price is the same for however many columns: one stands for all that are not known yet.
     holders = task.holders or {"all columns": EVERYBODY}
@@ -379,7 +378,7 @@ def solve(
 
 def solve_query(privacy: "Privacy", question: QuerySpec) -> Mechanism:
     """The mechanism of a question about columns."""
-    holders = _holders(question)
+    holders = question.columns
     solved = privacy.multiplier(len(holders), 1.0, "replace", share=question.share)
     if privacy.noise_multiplier is not None:
         # The histograms of all columns cost what one of the given noise would.
@@ -390,10 +389,6 @@ def solve_query(privacy: "Privacy", question: QuerySpec) -> Mechanism:
         purpose=question.kind,
         rehearsal=privacy.rehearsal,
     )
-
-
-def _holders(question: QuerySpec) -> Mapping[str, str]:
-    return getattr(question, "columns", {})
 
 
 def _require_promise(privacy: "Privacy", task: VerticalTaskSpec, rounds: int) -> None:

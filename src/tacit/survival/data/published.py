@@ -25,6 +25,7 @@ from tacit.learning.record import describe
 from tacit.runtime.keys import Key
 from tacit.sites.encoding import infer_encoding, with_scaling
 from tacit.sites.federation import RowFederation
+from tacit.sites.source import SourceBase
 from tacit.sites.splits import ByColumn, Iid, held_out_count
 from tacit.sites.table import by_site, from_frame
 from tacit.survival.data.partition import (
@@ -343,7 +344,7 @@ CARDS: Mapping[str, Card] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Published:
+class Published(SourceBase):
     """A published set, by its name; its records are public.
 
     Words become features of 0 and 1, missing values the median or the most frequent word of the set.
@@ -359,7 +360,7 @@ class Published:
     cause: Cause | None = None
     standardize: bool = True
     kind: ClassVar[str]
-    public: ClassVar[bool] = True
+    public = True
 
     def __post_init__(self) -> None:
         require_share(self.held_out)

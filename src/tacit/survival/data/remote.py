@@ -13,6 +13,7 @@ import numpy as np
 
 from tacit.errors import InvalidValue, choices, require, require_count, require_word
 from tacit.learning.record import describe
+from tacit.learning.task import TaskBase
 from tacit.runtime.tables import construct, refuse_unknown
 from tacit.sites.encoding import Encoding, Value, numbers, require_column
 from tacit.sites.federation import RowFederation
@@ -23,7 +24,8 @@ from tacit.sites.remote import (
     require_member,
     require_named_sites,
 )
-from tacit.sites.splits import NamedSites
+from tacit.sites.source import SourceBase
+from tacit.sites.splits import NamedSites, SplitBase
 from tacit.sites.table import Table, from_frame, read
 from tacit.survival.data.partition import Cause, require_cause, select_cause
 from tacit.survival.models.learner import SurvivalLearner
@@ -49,7 +51,7 @@ class SiteRecordsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemoteRecords:
+class RemoteRecords(SourceBase):
     """Remote survival tables: the agreement with sites that hold them on machines of their own.
 
     Args:
@@ -110,7 +112,13 @@ class RemoteRecords:
         """Number of training records, if the file says it."""
         return self.records
 
-    def check(self, split: object, *, may_look: bool = False) -> None:
+    @property
+    def public_files(self) -> Mapping[str, str]:
+        """The files of public records, to score models on and to place time grids."""
+        found = {"test": self.test, "reference": self.reference}
+        return {key: path for key, path in found.items() if path is not None}
+
+    def check(self, split: SplitBase, *, may_look: bool = False) -> None:
         """Refuse a split of records that are at the sites already."""
         require_named_sites(split, self.kind)
 
@@ -137,7 +145,7 @@ class RemoteRecords:
         folder: Path,
         *,
         sites: NamedSites | None = None,
-        task: object = None,
+        task: TaskBase | None = None,
     ) -> RowFederation:
         """Return the federation of one site, with the records that its settings point to.
 
@@ -158,7 +166,7 @@ class RemoteRecords:
         _require_valid(table, None)
         table = select_cause(table, self.cause)
         if task is not None:
-            _require_valid(table, getattr(task, "causes", 1))
+            _require_valid(table, task.causes)
         if isinstance(task, SurvivalLearner):
             require_survival(table, table.place, MEND, task.causes)
         return RowFederation({name: table}, public=self.public, encoding=self._rules)
@@ -237,8 +245,12 @@ class RemoteRecords:
         return f"{place}: its columns do not match the agreement"
 
     def _fits(self, name: str, frame: "pd.DataFrame") -> bool:
-        rules = {part: getattr(self, part) for part in ("levels", "fill", "center", "scale")}
-        alone = {part: {name: rule[name]} if name in rule else {} for part, rule in rules.items()}
+        rules: dict[str, Mapping[str, Any]] = {
+            "levels": self.levels, "fill": self.fill, "center": self.center, "scale": self.scale,
+        }  # fmt: skip
+        alone: dict[str, Any] = {
+            part: {name: rule[name]} if name in rule else {} for part, rule in rules.items()
+        }
         try:
             if name in self._targets.values():
                 return bool(np.isfinite(numbers(name, frame[name], "")).all())

@@ -24,6 +24,7 @@ from tacit.runtime.fingerprints import sketch_frame
 from tacit.runtime.keys import Key
 from tacit.sites.encoding import Encoding, Value, require_column, with_scaling
 from tacit.sites.federation import RowFederation
+from tacit.sites.source import SourceBase
 from tacit.sites.splits import ByColumn, SplitByCount, held_out_count
 from tacit.sites.table import Table, by_site, from_frame, read
 from tacit.survival.data import DESIGNS, simulate
@@ -49,7 +50,7 @@ REFERENCE = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Simulated:
+class Simulated(SourceBase):
     """Simulated patients from a known model; the records are public.
 
     Args:
@@ -74,7 +75,7 @@ class Simulated:
     censoring: float | None = None
     causes: int | None = None
     kind: ClassVar[str] = "simulated"
-    public: ClassVar[bool] = True
+    public = True
 
     def __post_init__(self) -> None:
         require_word("design", self.design, DESIGNS)
@@ -121,7 +122,7 @@ class Simulated:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Csv:
+class Csv(SourceBase):
     """A table of your own, CSV or Parquet: every other column is a feature, numeric or categorical.
 
     Args:
@@ -161,7 +162,6 @@ class Csv:
     test: str | None = None
     held_out: float | None = None
     kind: ClassVar[str] = "csv"
-    public: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         require(self.time != self.event, "event", self.event, "another column than that of the times")
@@ -178,12 +178,7 @@ class Csv:
             require_share(self.held_out)
             require(self.test is None, "held_out", self.held_out, "left out where `test` is given")
 
-    @property
-    def public_records(self) -> int | None:
-        """The number of records is as private as the records."""
-        return None
-
-    def check(self, split: Split, *, may_look: bool) -> None:
+    def check(self, split: Split, *, may_look: bool = False) -> None:
         """Refuse a random split of private records under a promise, before reading them.
 
         One record more would change the whole split: many records would change at a site, and the promise
@@ -232,6 +227,16 @@ class Csv:
     def paths(self) -> tuple[str, ...]:
         """The file, beside which the book of the data lies."""
         return (self.path,)
+
+    @property
+    def place(self) -> str | None:
+        """The file."""
+        return self.path
+
+    @property
+    def public_files(self) -> Mapping[str, str]:
+        """The file of public records to score models on, if there is one."""
+        return {} if self.test is None else {"test": self.test}
 
     def _pooled_statistics(self, split: Split) -> tuple[str, ...]:
         """Describe the statistics that are taken from all records together, whatever the promise."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import MOST_RECORDS, require_count
 from tacit.learning.elementwise import exp
-from tacit.learning.task import Updates
+from tacit.learning.task import FinalQueryBase, Updates
 from tacit.privacy.contracts import Norm
 from tacit.privacy.mechanisms.base import Mechanism, Rows
 from tacit.runtime.arrays import Array
@@ -199,8 +199,8 @@ def _layers(columns: int, hidden: Sequence[int], activation: str) -> "tuple[Laye
 
 
 @dataclass(frozen=True)
-class BreslowQuery:
-    """The question for the shared hazard of a model of relative risks (`tacit.learning.task.Closing`)."""
+class BreslowQuery(FinalQueryBase):
+    """The question for the shared hazard of a model of relative risks (`tacit.learning.task.FinalQuery`)."""
 
     task: "RelativeRiskLearner"
     kind: ClassVar[str] = "baseline hazard"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_hidden, require_positive, require_word
 from tacit.learning.supervised import Learner
-from tacit.learning.task import Goal, Updates
+from tacit.learning.task import Goal, InitialQueryBase, Updates
 from tacit.privacy.mechanisms.base import Mechanism, Norm
 from tacit.privacy.provenance import Provenance
 from tacit.runtime.arrays import Array
@@ -59,8 +59,6 @@ class SurvivalLearner(Learner):
     horizon: float | None = None
     columns: Sequence[str] = ()
     encoding: Encoding = field(default_factory=Encoding)
-    # Number of kinds of events in the records.
-    causes: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,7 +139,7 @@ class SurvivalLearner(Learner):
 
 
 @dataclass(frozen=True)
-class TimeGridQuery:
+class TimeGridQuery(InitialQueryBase):
     """Query for the ends of `cuts` intervals (`tacit.learning.task.Query`)."""
 
     cuts: int

@@ -161,7 +161,7 @@ def fit(
         records=round(float(count.records.sum())),
         events=round(float(count.happened.sum())),
         iterations=ROUNDS,
-        provenance=sites.provenance,
+        provenance=sites.paid.provenance,
     )
 
 
@@ -177,7 +177,7 @@ class _Sites:
                 "above 0, such as 1e-5"
             )
         assert payment.epsilon is not None
-        self.tables, self.grid, self.payment = tables, grid, payment
+        self.tables, self.grid = tables, grid
         self.late = any("entry" in table.targets for table in tables.values())
         self.records = {
             name: follow_up(table, grid, limit.scale_to_unit(table.features))
@@ -196,17 +196,17 @@ class _Sites:
             multiplier=multiplier * (ROUNDS / (1 - HISTOGRAM)) ** 0.5,
             count=ROUNDS,
         )
-        self.provenance = payment.charge([self.counts, self.steps], tables, f"{WHAT}, with gaussian noise")
+        self.paid = payment.pay([self.counts, self.steps], tables, f"{WHAT}, with gaussian noise")
 
     def histogram(self) -> LifeTable:
         """Exits by interval and state, with noise."""
         noisy = [
-            self.payment.add_noise(exit_cells(table, self.grid, 2, None), self.counts, "exits", name)
+            self.paid.add_noise(exit_cells(table, self.grid, 2, None), self.counts, "exits", name)
             for name, table in self.tables.items()
         ]
         counted, variance = np.stack(noisy)[:, None], self.counts.scale**2
         return LifeTable(
-            self.grid, counted, tuple(self.tables), None, variance, False, self.provenance, self.late
+            self.grid, counted, tuple(self.tables), None, variance, False, self.paid.provenance, self.late
         )
 
     def answers(self, levels: Array, trend: Array, slopes: Array, number: int) -> Array:
@@ -222,7 +222,7 @@ class _Sites:
         for (name, records), level in zip(self.records.items(), levels, strict=True):
             summed = _site_sum(records, level, trend, slopes)
             # A little more noise than is charged, for the rounding of the sums (`mechanisms.base`).
-            told.append(self.payment.add_noise(summed, self.steps, "round", number, name, rounded=ROUNDED))
+            told.append(self.paid.add_noise(summed, self.steps, "round", number, name, rounded=ROUNDED))
         return np.stack(told)
 
 

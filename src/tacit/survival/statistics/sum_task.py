@@ -14,7 +14,8 @@ import numpy as np
 
 from tacit.errors import InvalidValue, require
 from tacit.learning.record import identity_of
-from tacit.privacy.contracts import Groups, Norm
+from tacit.learning.task import TaskBase
+from tacit.privacy.contracts import Norm
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.arrays import Array
 from tacit.sites.table import Table
@@ -29,45 +30,14 @@ CLEAR = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class SumTask:
+class SumTask(TaskBase):
     """A task whose sites send sums over all of their records, once in a round."""
 
-    kind: ClassVar[str]
     # Sums are added up unweighted: rules that weigh updates are refused.
     added: ClassVar[bool] = True
 
-    @property
-    def groups(self) -> Groups:
-        """There are no risk groups."""
-        return "none"
-
-    @property
-    def steps(self) -> int:
-        """Return 1: each record is used once in a round."""
-        return 1
-
-    @property
-    def sample(self) -> float:
-        """Return 1: every record takes part."""
-        return 1.0
-
-    @property
-    def batch(self) -> int:
-        """Return 1: sums are not divided."""
-        return 1
-
-    @property
-    def shuffled(self) -> bool:
-        """Return False: there are no batches."""
-        return False
-
-    @property
-    def initial_query(self) -> None:
-        """Return None: there is no initial query."""
-
-    @property
-    def final_query(self) -> None:
-        """Return None: there is no final query."""
+    # Sums are not divided.
+    batch = 1
 
     @property
     def identity(self) -> str | None:

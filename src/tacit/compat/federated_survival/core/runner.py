@@ -187,7 +187,7 @@ class FSARunner:
 
 
 def _federation(data: ClientData) -> RowFederation:
-    # Other splitters, such as that of the original, keep no names.
+    # Other splitters, such as that of the original, keep no names: their results are not ours to type.
     names = tuple(getattr(data, "feature_names", ())) or None
     clients = {name: _table(x, y, names, name) for name, (x, y) in data.clients_set.items()}
     test = _table(data.test_data, data.test_label, names, "test_data")

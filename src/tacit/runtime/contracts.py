@@ -1,0 +1,74 @@
+"""Contracts between folders: layouts of data, and adapters of objects that do not inherit our bases.
+
+A base class (`TaskBase`, `SourceBase`, `AggregatorBase`) has every hook that is called, with its default. A
+class of a user's own need not inherit it: it is adapted once, where it comes in, and everything behind that
+door calls typed hooks.
+"""
+
+from dataclasses import MISSING
+from typing import Any, Literal, Protocol, runtime_checkable
+
+# Data layout of a federation: records of each site's own, columns of the same records, or environments.
+Layout = Literal["rows", "columns", "environments"]
+
+
+class Adapted:
+    """Adapter of an object without our base; a subclass inherits the base as well.
+
+    Args:
+        own: The object.
+    """
+
+    def __init__(self, own: Any) -> None:  # noqa: ANN401
+        self.own = own
+
+    def __getattribute__(self, name: str) -> Any:  # noqa: ANN401
+        inner = object.__getattribute__
+        if name == "own" or name.startswith("__") or name in vars(type(self)):
+            return inner(self, name)
+        # The one place where an object that only has the right members is asked for them.
+        found = getattr(inner(self, "own"), name, MISSING)
+        return inner(self, name) if found is MISSING else found
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Adapted) and self.own == other.own
+
+    def __hash__(self) -> int:
+        return hash(self.own)
+
+    def __repr__(self) -> str:
+        return repr(self.own)
+
+    def has(self, name: str) -> bool:
+        """Return True if the object has a member of this name itself."""
+        return self.member(name) is not None
+
+    def member(self, name: str) -> Any:  # noqa: ANN401
+        """Return a member of the object itself; None if it has none."""
+        return getattr(object.__getattribute__(self, "own"), name, None)
+
+
+def user_object(given: Any) -> Any:  # noqa: ANN401
+    """Return an object as the user gave it, without its adapter."""
+    return given.own if isinstance(given, Adapted) else given
+
+
+@runtime_checkable
+class Named(Protocol):
+    """A function or a class."""
+
+    __name__: str
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """A task, as opposed to a function: it can be bound to a federation."""
+
+    def bind(self, federation: Any, provenance: Any) -> Any:  # noqa: ANN401
+        """The task with everything decided that depends on the federation."""
+        ...
+
+
+def name_of(function: object) -> str:
+    """Return the name of a function; of an object that is called, that of its class."""
+    return function.__name__ if isinstance(function, Named) else type(function).__name__
