@@ -22,12 +22,16 @@ The map of the package, in the order in which data flows (`python -m tools.refer
 Names below are loaded on first use, so that `import tacit` costs nothing.
 """
 
+import sys
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from tacit.runtime.aliases import install
-
 if TYPE_CHECKING:
+    from importlib.abc import Loader
+
     from tacit.aggregation.mean import Mean as Mean
     from tacit.engines.local import Local as Local
     from tacit.errors import TacitError as TacitError
@@ -45,6 +49,10 @@ if TYPE_CHECKING:
     from tacit.sites.environments import World as World
     from tacit.sites.federation import RowFederation as Federation
     from tacit.sites.vertical import VerticalFederation as Columns
+
+else:
+    # The base class takes ten times as long to import as this package.
+    Loader = object
 
 # The module of each name, and the name that it has there, if it is another one.
 _HOMES = {
@@ -95,7 +103,40 @@ _ALIASES = {
     "testing": "tacit.audits.sensitivity",
     "tuning": "tacit.experiments.tuning",
 }
-install({f"tacit.{name}": target for name, target in _ALIASES.items()})
+
+
+class _AliasFinder(Loader):
+    """Import a module by its alias: the same module object under both names.
+
+    Args:
+        targets: The full name of the module behind each alias.
+    """
+
+    def __init__(self, targets: Mapping[str, str]) -> None:
+        self.targets = dict(targets)
+        self._specs = dict[str, ModuleSpec | None]()
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find the spec of an alias; None for every other name."""
+        return ModuleSpec(fullname, self) if fullname in self.targets else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Import the target."""
+        module = import_module(self.targets[spec.name])
+        # The import system is about to put the alias's spec in its place.
+        self._specs[spec.name] = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Restore the spec of the target, which has been executed before."""
+        alias = module.__spec__
+        if alias is not None:
+            module.__spec__ = self._specs.pop(alias.name, alias)
+
+
+sys.meta_path.append(_AliasFinder({f"tacit.{name}": target for name, target in _ALIASES.items()}))
 
 _FOLDERS = (
     "aggregation",

@@ -16,8 +16,8 @@ from tacit.errors import InvalidValue, TacitError, TooFewSites, require
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import AggregatorSpec, Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
-from tacit.runtime.arrays import Array, Shaped, as_array, as_numpy
-from tacit.runtime.contracts import Adapted, name_of
+from tacit.runtime.arrays import Array, as_array, as_numpy
+from tacit.runtime.contracts import Adapted, Shaped, name_of
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

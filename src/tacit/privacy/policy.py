@@ -250,8 +250,8 @@ class Privacy:
     def _require_robust(self, aggregation: AggregatorSpec) -> None:
         if aggregation.under_noise == "breaks":
             raise Refused(
-                f"{aggregation.name} does not go with noise at the sites: noise separates honest updates, so "
-                "the rule selects a dishonest site that sends no noise. Use covariance-filter or "
+                f"{aggregation.name} does not go with noise at the sites: noise separates honest "
+                "updates, so the rule selects a dishonest site that sends no noise. Use covariance-filter or "
                 "geometric-median, or set allow_fragile = true to see it fail."
             )
 

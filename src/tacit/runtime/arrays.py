@@ -3,43 +3,17 @@
 Users may hand over lists, arrays of single precision or torch tensors; they are converted here, at the door.
 """
 
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tacit.runtime.contracts import TensorLike
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 Array = NDArray[np.float64]
-
-
-@runtime_checkable
-class TensorLike(Protocol):
-    """What tells a torch tensor from an array; torch need not be there."""
-
-    def detach(self) -> Any:  # noqa: ANN401
-        """The numbers without their gradients."""
-        ...
-
-
-@runtime_checkable
-class Shaped(Protocol):
-    """An array, of whichever library."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Its lengths."""
-        ...
-
-
-@runtime_checkable
-class Listable(Protocol):
-    """An array or a number of numpy, or of a library like it."""
-
-    def tolist(self) -> Any:  # noqa: ANN401
-        """Its numbers as plain ones."""
-        ...
 
 
 def as_numpy(values: "ArrayLike | TensorLike") -> NDArray[Any]:

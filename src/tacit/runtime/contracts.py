@@ -54,6 +54,34 @@ def user_object(given: Any) -> Any:  # noqa: ANN401
 
 
 @runtime_checkable
+class TensorLike(Protocol):
+    """What tells a torch tensor from an array; torch need not be there."""
+
+    def detach(self) -> Any:  # noqa: ANN401
+        """The numbers without their gradients."""
+        ...
+
+
+@runtime_checkable
+class Shaped(Protocol):
+    """An array, of whichever library."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its lengths."""
+        ...
+
+
+@runtime_checkable
+class Listable(Protocol):
+    """An array or a number of numpy, or of a library like it."""
+
+    def tolist(self) -> Any:  # noqa: ANN401
+        """Its numbers as plain ones."""
+        ...
+
+
+@runtime_checkable
 class Named(Protocol):
     """A function or a class."""
 

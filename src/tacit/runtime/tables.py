@@ -46,7 +46,7 @@ from tacit.errors import (
     shorten,
 )
 from tacit.runtime import files, imports
-from tacit.runtime.arrays import Listable
+from tacit.runtime.contracts import Listable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from tacit.errors import require
 from tacit.functional.curves.basis import Domain
-from tacit.runtime.arrays import Array, Shaped
+from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import Shaped
 from tacit.sites.encoding import named_columns, numbers, require_column
 
 if TYPE_CHECKING:

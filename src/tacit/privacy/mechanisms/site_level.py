@@ -192,9 +192,10 @@ def _secure(
         )
     if aggregation.parties(list(federation), 0) is None:
         raise Refused(
-            f'noise = "secure" does not go with {aggregation.name}: it needs every single update, and the '
-            "server sees only sums. Use mean, centered-clip with a radius and one step, or bucketing with at "
-            'least 3 sites to a bucket, which sums each bucket by secure aggregation; or noise = "site".'
+            f'noise = "secure" does not go with {aggregation.name}: it needs every single update, and '
+            "the server sees only sums. Use mean, centered-clip with a radius and one step, or bucketing "
+            "with at least 3 sites to a bucket, which sums each bucket by secure aggregation; or noise = "
+            '"site".'
         )
     if aggregation.weights != "uniform":
         raise Refused(

@@ -14,7 +14,7 @@ from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Adam, Plain, ServerStep
 from tacit.compat.federated_survival.core.config import FSAConfig
 from tacit.errors import Refused
-from tacit.learning.task import Task
+from tacit.learning.task import TaskBase
 from tacit.privacy import accounting
 from tacit.privacy.mechanisms.base import RecordLevel
 from tacit.privacy.mechanisms.site_level import SiteLevel
@@ -66,7 +66,7 @@ class Translation:
         notes: Explanations of the noise.
     """
 
-    task: Task
+    task: TaskBase
     privacy: Privacy | Open
     aggregation: Mean
     server: ServerStep
@@ -107,7 +107,7 @@ def translate(config: FSAConfig, federation: RowFederation, aug_method: str | No
     return made if isinstance(made.privacy, Open) else _with_noise(made, config, federation)
 
 
-def _task(config: FSAConfig, federation: RowFederation) -> Task:
+def _task(config: FSAConfig, federation: RowFederation) -> TaskBase:
     kind = TASKS[config.model_type]
     options: dict[str, Any] = {
         "hidden": () if config.model_type == "CoxPH" else tuple(config.num_nodes),

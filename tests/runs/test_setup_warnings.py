@@ -9,9 +9,9 @@ from tacit.aggregation.robust.coordinatewise import Median, TrimmedMean
 from tacit.aggregation.robust.krum import Krum
 from tacit.aggregation.robust.mixing import Bucketing
 from tacit.aggregation.robust.reweighted import CovarianceFilter
-from tacit.aggregation.warnings import aggregation_warnings, min_sites_for
 from tacit.errors import Refused
 from tacit.privacy.mechanisms.secure_sum import honest
+from tacit.runs.setup import aggregation_warnings, min_sites_for
 
 
 def promise(noise: str, **given: object) -> Privacy:
