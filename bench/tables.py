@@ -1,6 +1,6 @@
 """Results of comparisons as JSON, as Markdown and in the README.
 
-A run writes into `bench/latest/`, which git ignores; publishing copies it to `bench/results/`, the source of all tables.
+A run writes into `bench/latest/`, which git ignores. Publishing copies its results to `bench/results/`.
 """
 
 import json
