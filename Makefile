@@ -50,7 +50,7 @@ bench: setup peers
 bench-%: setup peers
 	$(BIN)/python -m bench $*
 
-# What bench/results holds, into the README and the guide.
+# Publishes the last results: copies them to bench/results, and writes the README and the guide.
 bench-tables: setup
 	$(BIN)/python -m bench tables
 

@@ -1,7 +1,8 @@
-"""`python -m bench` runs every comparison, `python -m bench NAME...` some; `tables` rewrites what is shown.
+"""`python -m bench` runs every comparison, `python -m bench NAME...` some; `tables` publishes their results.
 
-Prints Markdown tables as it goes and keeps what it found in `bench/results/`. It ends with an error where two
-sides did not compute the same. A goal that is missed is said, and is no error: machines differ.
+Prints Markdown tables and writes results into `bench/latest/`; `tables` copies them to `bench/results/`, and
+rewrites the README and the guide. It ends with an error where two sides did not compute the same. A goal that
+is missed is printed, and is no error: machines differ.
 """
 
 import sys

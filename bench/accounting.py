@@ -1,7 +1,7 @@
 """Accounting against Opacus (PRV) and plain dp-accounting (PLD): the same question, then who answers sooner.
 
 Epsilon of so many releases, and the noise that a target epsilon takes. Ours starts without memory every time.
-Opacus solves for noise to a tolerance of 0.01 in epsilon, as it comes; its PRV accountant is told to be right
+Opacus solves for noise to a tolerance of 0.01 in epsilon, as it comes; its PRV accountant is set to be right
 to 0.01. Ours is never below the truth, by at most a hundredth above the others here.
 """
 

@@ -3,7 +3,7 @@
 Before they are timed, both learn from the same made-up rollout: the weights that they end with are compared.
 The settings are those of the zoo for the lander and the peer's own defaults for the cart; the peer plays in a
 DummyVecEnv, its fastest on few cores. The fast lander is our compiled copy of Gymnasium's, faithful step by
-step; the peer plays in Gymnasium. `make bench-learning` compares what both have learnt after as many steps.
+step; the peer plays in Gymnasium. `make bench-learning` compares what both have learned after as many steps.
 """
 
 import numpy as np

@@ -3,7 +3,7 @@
 100,000 numbers from each of 10 or 50 sites; all of them stay, or a fifth falls silent after having shared its
 secrets, which is what costs the server most. Both sides round the same vectors to as many steps and find the
 same mean of those who stayed; ours signs and verifies besides. A site of ours uploads 4 bytes for a number,
-one of theirs 8, which is checked on the way. In a repetition everybody takes part; a site and the server are
+one of theirs 8, which is checked on the way. In a repetition all sites take part; a site and the server are
 timed. SecAgg+ goes stage by stage through Flower's own functions, among all pairs; the server's loop is
 that of its `SecAggPlusWorkflow` without messages.
 """

@@ -1,6 +1,6 @@
 """Every survival model against federated-survival 0.8.0 on its own benchmark: same records, same work.
 
-SDGM1, 10 features, dealt out evenly; 2 mini-batches of 32 a round, networks of 32 and 32 units, a fresh Adam
+SDGM1, 10 features, divided evenly; 2 mini-batches of 32 a round, networks of 32 and 32 units, a fresh Adam
 in every round, weights that decay by 0.01; after each round the C-index and the integrated Brier score of the
 test records. The peer scores the training records too, and cannot leave that out; what it takes without that
 is a second line, or the only one where it takes half a minute with it. Private rounds do what the peer's do:
@@ -13,7 +13,7 @@ weights, both scores and the noise are compared. Where the two differ by design,
 - The peer's last layer has no biases; on a grid of time, ours has. In the check, the peer's has them too.
 - Its grid begins with an interval that has no length. Ours does so too, in the check and in the race.
 - DeepHit ranks by intervals there, by times here. In the check, our times are the ends of the intervals.
-- Controls of CoxCC and CoxTime are drawn. In the check, the control is whoever lived longest.
+- Controls of CoxCC and CoxTime are drawn. In the check, the control is the record with the longest survival.
 - CoxTime tells its network standardised times there, places on the grid here. In the check, both tell those.
 - The shared hazard of Cox models is found at every training time there, on the grid here. In the check, the
   grid is all those times. CoxTime looks at the middle of intervals here, so its curves stay a little apart.

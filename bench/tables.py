@@ -1,4 +1,7 @@
-"""What was found, as JSON, as Markdown, and in the README: one source, `bench/results/`."""
+"""Results of comparisons as JSON, as Markdown and in the README.
+
+A run writes into `bench/latest/`, which git ignores. Publishing copies its results to `bench/results/`.
+"""
 
 import json
 import os
@@ -12,6 +15,7 @@ from bench import COMPARISONS
 from bench.sides import ROOT
 
 RESULTS = ROOT / "bench" / "results"
+LATEST = ROOT / "bench" / "latest"
 PAGE = ROOT / "docs" / "guides" / "bench.md"
 BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
@@ -30,13 +34,13 @@ def machine() -> dict[str, Any]:
 
 
 def write(name: str, found: Mapping[str, Any]) -> None:
-    """Keep what was found."""
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+    """Write the results of a comparison, unpublished."""
+    LATEST.mkdir(exist_ok=True)
+    (LATEST / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 def read() -> dict[str, dict[str, Any]]:
-    """What is kept, in the order in which it is run."""
+    """Read the published results, in the order of the comparisons."""
     paths = {name: RESULTS / f"{name}.json" for name in COMPARISONS}
     return {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
 
@@ -117,7 +121,9 @@ def behind(races: Sequence[Mapping[str, Any]]) -> str:
 
 
 def publish() -> None:
-    """Write the tables of what is kept into the README and the guide."""
+    """Publish the latest results: copy them, then write the tables of the README and the guide."""
+    for path in sorted(LATEST.glob("*.json")):
+        path.replace(RESULTS / path.name)
     results = read()
     _between(ROOT / "README.md", grouped(results))
     _between(PAGE, page(results))

@@ -50,7 +50,7 @@ def main() -> None:
     run = tacit.fit(task, tanks, rounds=10, seed=1)
     followed = run.history["return"]
     print(f"return {followed.iloc[0]:.1f} after one round, {run.scores['return']:.1f} after ten")
-    print(f"where nobody trained {run.scores['return@new']:.1f}")
+    print(f"where no site trained {run.scores['return@new']:.1f}")
     for level in (0.1, 0.9):
         tap = ["closed", "open"][run.model.act([level, 0.5])]
         print(f"a tank filled to {level:.0%}: {tap}")

@@ -206,7 +206,7 @@ def test_maps_of_the_package_are_what_the_folders_say():
 def test_every_option_of_a_file_is_explained():
     page = PAGES["docs/reference/experiment-files.md"]
     named = re.findall(r"^<!-- options: (\w+) -->$", page, re.MULTILINE)
-    assert sorted(named) == sorted([*experiment.KINDS, "header", "tune", "study"])
+    assert sorted(named) == sorted([*experiment.KINDS, "header", "dpia", "tune", "study"])
     assert not re.findall(r"^\| `\w+` \|.*\| +\|$", page, re.MULTILINE)
 
 

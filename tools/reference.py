@@ -193,12 +193,17 @@ def options(name: str) -> str:
 
 
 def extra_kinds(name: str) -> dict[str, type]:
-    """The kinds of tables that ask for many runs, which no single run has."""
+    """Kinds of tables that are no option of a run: answers for a page, and requests for many runs."""
     from tacit.experiments.studies.curves import CurveFactors
     from tacit.experiments.studies.environments import WorldFactors
     from tacit.experiments.tuning.selection import Tuning
+    from tacit.reports.dpia_form import Answers
 
-    tables = {"tune": {"tune": Tuning}, "study": {"of curves": CurveFactors, "of environments": WorldFactors}}
+    tables = {
+        "dpia": {"dpia": Answers},
+        "tune": {"tune": Tuning},
+        "study": {"of curves": CurveFactors, "of environments": WorldFactors},
+    }
     return tables.get(name, {})
 
 

@@ -65,6 +65,24 @@ def test_what_is_published_is_what_is_kept(path):
     assert tables.published(path) == expected.strip()
 
 
+def test_a_run_changes_no_published_result_until_it_is_published(tmp_path, monkeypatch):
+    kept, latest = tmp_path / "results", tmp_path / "latest"
+    kept.mkdir()
+    (kept / "step.json").write_text("{}")
+    monkeypatch.setattr(tables, "RESULTS", kept)
+    monkeypatch.setattr(tables, "LATEST", latest)
+    written = list[str]()
+    monkeypatch.setattr(tables, "_between", lambda path, text: written.append(path.name))
+    monkeypatch.setattr(tables, "grouped", lambda results: "")
+    monkeypatch.setattr(tables, "page", lambda results: "")
+    tables.write("step", {"races": []})
+    assert json.loads((kept / "step.json").read_text()) == {}
+    tables.publish()
+    assert json.loads((kept / "step.json").read_text()) == {"races": []}
+    assert not list(latest.iterdir())
+    assert written == ["README.md", "bench.md"]
+
+
 @pytest.mark.parametrize("name", COMPARISONS)
 def test_what_is_kept_was_found_by_the_races_that_there_are(name):
     kept = json.loads((tables.RESULTS / f"{name}.json").read_text())

@@ -256,7 +256,7 @@ def test_a_summary_speaks_of_the_active_party_and_of_one_round(folder: Path):
     code, out, err = tacit("run", "trial.toml", "--out", "run")
     assert code == 0, err
     assert "active party alone" in out
-    assert "predictors count, in " in out
+    assert "predictors) in " in out
     assert "parties sent " in out
     assert "REHEARSAL" in out
     assert "\nreleased" not in err

@@ -43,8 +43,14 @@ def test_a_site_has_its_worlds_beside_what_all_know_of_them():
         ([{"env": "Acrobot-v1"}], r"entry 1, env = 'Acrobot-v1' is not allowed.*'CartPole-v1', as the exp"),
         ([{"options": {}}], r"\[data.worlds, entry 1\].*env"),
         ([{"env": "CartPole-v1"}, {"env": "CartPole-v1", "option": {}}], r"entry 2\] option is not known"),
-        ([{"env": "CartPole-v1", "options": {"gravity": 17.25}}], r"entry 1 is not as agreed: .*\(gravity\)"),
-        ([{"env": "CartPole-v1", "options": {"render_mode": "secret-17"}}], "entry 1 is not as agreed"),
+        (
+            [{"env": "CartPole-v1", "options": {"gravity": 17.25}}],
+            r"entry 1 does not match the agreement: .*\(gravity\)",
+        ),
+        (
+            [{"env": "CartPole-v1", "options": {"render_mode": "secret-17"}}],
+            "entry 1 does not match the agreement",
+        ),
     ],
 )
 def test_worlds_that_are_not_as_agreed_are_refused_without_their_options(worlds, words):

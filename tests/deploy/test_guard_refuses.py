@@ -231,8 +231,8 @@ def test_a_round_is_answered_once_and_the_same_question_gets_the_same_answer(tmp
 
 
 BAD = {
-    "a round that is not planned": ({"path": [99, "x"]}, "no part of an experiment of 2 rounds"),
-    "a round without a number": ({"path": ["x"]}, "no part of an experiment"),
+    "a round that is not planned": ({"path": [99, "x"]}, "not part of an experiment of 2 rounds"),
+    "a round without a number": ({"path": ["x"]}, "not part of an experiment"),
     "a change of the task": ({"found": {"lr": 9.0, "sample": 1.0}}, "is not an answer that a request"),
     "a choice among models": ({"asking": "choosing"}, "no site chooses"),
     "a question that is not there": ({"asking": "closing", "path": ["closing"]}, "there is no closing"),

@@ -262,7 +262,8 @@ def test_row_35_one_liar_more_than_was_said_breaks_no_run(kind):
 def test_row_36_liars_are_never_fewer_because_sites_dropped_out():
     run = learnt(engine=losing(_2=SITES[:3]))
     assert run.record.rounds[1].skipped == (
-        "f = 2 is not allowed with 4 sites: trimmed-mean needs at least 5 to stand so many liars"
+        "f = 2 is not allowed with 4 sites: trimmed-mean needs at least 5 to tolerate that number of "
+        "dishonest ones"
     )
     assert run.record.rounds[2].skipped is None
     # In a round that is not drawn large enough nothing is trained, either.

@@ -45,7 +45,7 @@ def test_an_open_run_finds_the_predictors_that_matter():
     assert run.scores["ril2"] < 0.12
     assert run.scores["r2"] == pytest.approx(run.baselines["pooled"]["r2"], abs=1e-9)
     assert run.baselines["alone"]["r2"] < 0.7
-    assert "x1, x2 of 4 predictors count" in run.summary()
+    assert "selected x1, x2 (2 of 4 predictors)" in run.summary()
 
 
 def test_the_same_curves_give_the_same_model_however_many_parties_hold_them():

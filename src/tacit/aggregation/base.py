@@ -140,8 +140,8 @@ class Rule(AggregatorBase):
         f = self.default_f(sites) if self.f is None else self.f
         if sites < self.min_sites(f):
             raise TooFewSites(
-                f"f = {f} is not allowed with {sites} sites: {self.kind} needs at least "
-                f"{self.min_sites(f)} to stand so many liars"
+                f"f = {f} is not allowed with {sites} sites: {self.kind} needs at least {self.min_sites(f)} "
+                "to tolerate that number of dishonest ones"
             )
         return f
 

@@ -263,8 +263,8 @@ class RemoteWorlds(SourceBase):
             given = ", ".join(sorted(own.options)) or "none"
             # The environment's own message holds values of its options, which stay here.
             raise InvalidValue(
-                f"{where} is not as agreed: with its options ({given}) it must open as {self.env}, and show "
-                f"{inputs} numbers and offer {actions} actions, like the public one"
+                f"{where} does not match the agreement: with its options ({given}) it must open as "
+                f"{self.env}, and have {inputs} observed numbers and {actions} actions, like the public one"
             ) from None
         return world
 

@@ -238,7 +238,7 @@ class AttackScores:
             part
             for noise in self.tables
             for part in (
-                f"{score} when {self.liars} of {self.sites} sites lie, {noise} noise",
+                f"{score} when {self.liars} of {self.sites} sites are dishonest, {noise} noise",
                 self._table(noise),
                 "\n".join(self._missing(noise)),
             )

@@ -247,9 +247,11 @@ class Boosting(FunctionalConfig, TaskBase):
         """Return sentences on the selected predictors and the traffic."""
         model = self.model(state)
         known, many = ", ".join(model.selected) or "none", "s" * (model.steps != 1)
-        verb = "counts" if len(model.selected) == 1 else "count"
-        counted = f"{known} of {len(self.predictors)} predictors {verb}, in {model.steps} step{many}"
-        return [counted, f"parties sent {model.bytes_sent / 2**20:.2f} MB, once"]
+        share = f"{len(model.selected)} of {len(self.predictors)} predictors"
+        return [
+            f"selected {known} ({share}) in {model.steps} step{many}",
+            f"the parties sent {model.bytes_sent / 2**20:.2f} MB, once",
+        ]
 
     def pictures(
         self, state: Array, rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"

@@ -561,7 +561,7 @@ class _AdaptedFinalQuery(Adapted, FinalQueryBase):
 
 
 def as_task(task: Task) -> TaskBase:
-    """Return a task with every hook: one that inherits `TaskBase` as it is, a structural one adapted."""
+    """Return a task with every hook: one that inherits `TaskBase` unchanged, a structural one adapted."""
     return task if isinstance(task, TaskBase) else _AdaptedTask(task)
 
 

@@ -112,10 +112,10 @@ class Statement:
             return ["No promise: this run is open, and what leaves the sites is not protected."]
         change, but = EXCHANGED[self.relation], "".join(f", except for {part}" for part in self.but)
         promise = [
-            f"Protected: any one {self.unit}{but}. Observers see almost the same whether it {change}.",
-            f"Against: {', '.join(self.against)}, and anyone with whom they share what they see.",
             f"Price: {self.price()}",
             *([] if self.all_runs is None else [self.all_runs.sentence()]),
+            f"Protected: any one {self.unit}{but}. Observers see almost the same whether it {change}.",
+            f"Against: {', '.join(self.against)}, and anyone with whom they share what they see.",
         ]
         if self.trusted:
             promise.append(f"Trusted: {'; '.join(self.trusted)}.")

@@ -176,9 +176,7 @@ def _result(result: Mapping[str, Any], run: ReportData) -> Iterator[Block]:
     if result["how"]:
         yield Text(result["how"])
     if len(result["models"]) > 1:
-        yield Text(
-            "The comparison models (each site alone, pooled) had the same training without any protection."
-        )
+        yield Text("The comparison models had the same training without any protection.")
 
 
 def _in_words(result: Mapping[str, Any]) -> str:

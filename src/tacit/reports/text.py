@@ -75,7 +75,7 @@ def summary(run: dict[str, Any]) -> str:
     table = scores([(model.label, model.scores) for model in models], [model.ends for model in models])
     beneath = [run.get("how", "")]
     if run["baselines"]:
-        beneath.append("Each site alone, pooled: the same training without any protection, for comparison.")
+        beneath.append("The comparison models had the same training without any protection.")
     explained = "\n".join(wrap_paragraph(words) for words in beneath if words)
     promised = "\n".join(wrap_paragraph(words, indent="  ") for words in run["statement"])
     head = format_rows(header_of(run), whole=False)
@@ -94,7 +94,7 @@ def header_of(run: Mapping[str, Any]) -> list[tuple[str, str]]:
         head.append(("model", f"of round {run['chosen']}"))
     head += [(f"model {number}", ", ".join(names)) for number, names in _members(run.get("clusters", {}))]
     head += [("trouble", words) for words in run.get("trouble", ())]
-    head += [("found", words) for words in run.get("findings", ())]
+    head += [("finding", words) for words in run.get("findings", ())]
     head += [("note", words) for words in run.get("notes", ())]
     return head
 

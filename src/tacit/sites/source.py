@@ -89,5 +89,5 @@ class _AdaptedSource(Adapted, SourceBase):
 
 
 def as_source(source: object) -> SourceBase:
-    """Return a source with every hook: one that inherits `SourceBase` as it is, a structural one adapted."""
+    """Return a source with every hook: one that inherits `SourceBase` unchanged, a structural one adapted."""
     return source if isinstance(source, SourceBase) else _AdaptedSource(source)

@@ -44,7 +44,7 @@ class _AdaptedSplit(Adapted, SplitBase):
 
 
 def as_split(split: object) -> SplitBase:
-    """Return a split with every hook: one that inherits `SplitBase` as it is, a structural one adapted."""
+    """Return a split with every hook: one that inherits `SplitBase` unchanged, a structural one adapted."""
     return split if isinstance(split, SplitBase) else _AdaptedSplit(split)
 
 

@@ -230,8 +230,8 @@ def test_an_update_that_is_not_finite_is_refused_by_name():
 
 def test_noise_that_hides_liars_is_said_to_and_little_noise_is_not():
     assert noise_warning(0.2, 1.0, 20) is None
-    assert "noise hides liars" in (noise_warning(1.0, 1.0, 20) or "")
-    assert "noise hides liars" in (noise_warning(0.1, 1.0, 1000) or "")
+    assert "noise hides dishonest updates" in (noise_warning(1.0, 1.0, 20) or "")
+    assert "noise hides dishonest updates" in (noise_warning(0.1, 1.0, 1000) or "")
     # Only the part of the clip matters.
     assert noise_warning(0.4, 2.0, 20) is None
 

@@ -351,7 +351,7 @@ def test_the_title_names_the_smallest_epsilon_that_learns():
     told = "Return 119 at epsilon 2.5 (the smallest that learns), 187 without privacy"
     assert title(figures.privacy_return(PRICES, LEVELS)) == told
     vain = PRICES.assign(**{"return": -300.0, "low": -320.0, "high": -280.0})
-    assert title(figures.privacy_return(vain[:4], LEVELS)) == "Nothing is learnt at any epsilon up to 10"
+    assert title(figures.privacy_return(vain[:4], LEVELS)) == "Nothing is learned at any epsilon up to 10"
     assert title(figures.privacy_return(PRICES[:4])) == "Return: -230 at epsilon 1, 185 at epsilon 10"
 
 

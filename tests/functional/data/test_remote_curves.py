@@ -67,13 +67,13 @@ WHO = [f"secret-{row}" for row in range(30)]
     ("b", "words"),
     [
         (frame(count=29), r'\[data.files\] b = "b.csv" has 29 subjects, and 30 are agreed'),
-        (spoilt("secret-17"), "is not as agreed"),
-        (frame().rename(columns={"0.5": "secret-17"}), "is not as agreed"),
+        (spoilt("secret-17"), "does not match the agreement"),
+        (frame().rename(columns={"0.5": "secret-17"}), "does not match the agreement"),
         (frame(times=[0.0, 0.5, 17.25]), "between 0 and 1"),
         (frame(times=[0.0, 0.75, 0.5]), "ascend"),
         (spoilt(None), "every subject has an observation"),
         (frame() * 0 + 17.25, "not all have the same"),
-        (named([*WHO[:-1], WHO[0]]), "is not as agreed"),
+        (named([*WHO[:-1], WHO[0]]), "does not match the agreement"),
     ],
 )
 def test_what_is_not_as_agreed_is_named_and_never_shown(tmp_path, b, words):

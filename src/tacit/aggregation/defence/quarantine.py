@@ -216,8 +216,8 @@ def noise_warning(noise: float, clip: float, width: int) -> str | None:
     if noise <= DROWNED * clip and across <= BURIED * clip:
         return None
     return (
-        f"noise hides liars: it is about {across / clip:.2g} times as long as an update may be, so that a "
-        "lie no longer than it is told from an honest update late or never; the aggregation has to stand it"
+        f"noise hides dishonest updates: it is about {across / clip:.2g} times as long as an update may be, "
+        "so quarantine detects a shorter false update late or never; choose an aggregation that tolerates it"
     )
 
 

@@ -144,7 +144,9 @@ def _unbound(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     from tacit.privacy.ledger.total import SET_ONE
 
     way_out = f" ({SET_ONE})" if "data" in found else ""
-    words = "as much as a budget fixed in advance; none is set, so deciding by results to go on may raise "
+    words = (
+        "as much as a budget fixed in advance; none is set, so a decision by results to continue may raise "
+    )
     return [("note", f"{words}delta{way_out}")]
 
 

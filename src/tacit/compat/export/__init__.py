@@ -266,7 +266,7 @@ def _page(card: Mapping[str, Any], anatomy: ModelParts) -> Page:
             Section("Training", _training_blocks(card)),
             Section("Privacy promise", tuple(Text(words) for words in card["privacy"]["sentences"])),
             Section("Evaluation", _evaluation_blocks(card["evaluation"])),
-            Section("Limitations", (Items("Mind that", tuple(card["limitations"])),)),
+            Section("Limitations", (Items("Known limitations", tuple(card["limitations"])),)),
             Section("Use", _use(card, anatomy)),
         ),
         document=card,
@@ -283,7 +283,7 @@ def _details(card: Mapping[str, Any]) -> tuple[Block, ...]:
         *([("layers", network)] if network else []),
         *_grid(card["time"]),
         ("authors, contact", AUTHOR),
-        ("licence", card["licence"]),
+        ("license", card["licence"]),
     ]
     return (
         Facts(tuple(rows)),

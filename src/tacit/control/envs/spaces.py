@@ -153,8 +153,8 @@ def strip_wrappers(env: "Env") -> "tuple[Env, int | None]":
 def _require_options(world: World, where: str) -> None:
     if "render_mode" in world.options:
         raise InvalidValue(
-            f"{where}render_mode = {world.options['render_mode']!r} is not allowed: nobody watches while "
-            "agents train; film them afterwards"
+            f"{where}render_mode = {world.options['render_mode']!r} is not allowed: training shows no "
+            "picture; film the agents afterwards"
         )
     known = _keywords(world)
     for name, value in world.options.items():

@@ -482,7 +482,7 @@ def _cheapest(rows: "pd.DataFrame", floor: float, without: float | None) -> str:
     """The smallest epsilon at which something is learnt."""
     learnt = rows[rows["low" if "low" in rows else "score"] > floor]
     if learnt.empty:
-        return f"Nothing is learnt at any epsilon up to {rows['epsilon'].max():g}"
+        return f"Nothing is learned at any epsilon up to {rows['epsilon'].max():g}"
     first = learnt.sort_values(["epsilon", "score"], ascending=[True, False]).iloc[0]
     told = f"Return {format_return(float(first['score']))} at epsilon {float(first['epsilon']):g}"
     less = " (the smallest that learns)" * bool((rows["epsilon"] < first["epsilon"]).any())

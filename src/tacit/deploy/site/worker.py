@@ -212,7 +212,7 @@ class SiteWorker:
         # A closing question may be asked in a round too, where it is free.
         free = told.asking == "closing" and 0 <= number <= rounds and not self.agreement.has_privacy
         if not planned and not free:
-            raise Refused(f"{told.asking} {number} is no part of an experiment of {rounds} rounds")
+            raise Refused(f"{told.asking} {number} is not part of an experiment of {rounds} rounds")
         if len(told.path) > MOST_PARTS:
             raise Unreadable("schema", "the name of its key is too long")
         return number
@@ -229,7 +229,7 @@ class SiteWorker:
             task = setting.task
             question = initial_query_of(task) if told.asking == "opening" else final_query_of(task)
             if question is None:
-                raise Refused(f"there is no {told.asking} question in this experiment")
+                raise Refused(f"this experiment has no {told.asking} query")
             guard = setting.solve_query(question).with_one_group()
             return question, guard, f"the {told.asking} question"
         task = setting.task.at_round(number, setting.spec.rounds)

@@ -333,8 +333,8 @@ def _simulation(experiment: Experiment, factors: CurveFactors) -> SimulatedCurve
     if not isinstance(data, SimulatedCurves) or experiment.task.layout != "columns":
         told = f"[task] {experiment.task.kind} on [data] {data.kind} cannot be studied"
         raise InvalidFile(
-            f'{told}: use "functional-boosting" on "{SimulatedCurves.kind}", whose truth is known and whose '
-            'subjects are nobody\'s secret; or "ppo" on "gymnasium"'
+            f'{told}: use "functional-boosting" on "{SimulatedCurves.kind}", whose true surfaces are known '
+            'and whose subjects are simulated; or "ppo" on "gymnasium"'
         )
     allowed = f"at most {data.records}, as there are subjects"
     require(factors.folds <= data.records, "[study] folds", factors.folds, allowed)

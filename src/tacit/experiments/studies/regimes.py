@@ -144,7 +144,7 @@ class Regimes:
             judged = min(sites.scenes, sites.each)
             most = judged if self.alone_copies is None else self.alone_copies
             allowed = (
-                f"at least {judged}: agents are evaluated in the environments of so many copies, "
+                f"at least {judged}: agents are evaluated in the environments of that number of copies, "
                 "[sites] scenes"
             )
             require(most >= judged, "[study] alone_copies", most, allowed)

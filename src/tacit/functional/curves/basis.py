@@ -92,7 +92,7 @@ class BSplines:
             object.__setattr__(self, "knots", _inner(self.knots, self.domain))
             told = self.order + len(self.knots)
             left_out = self.size == BSplines.size or self.size == told
-            require(left_out, "size", self.size, f"left out, or {told} as order and knots say")
+            require(left_out, "size", self.size, f"left out, or {told} as order and knots imply")
             object.__setattr__(self, "size", told)
         sizes = f"from {self.order}, the order, to {MOST}"
         require(self.order <= self.size <= MOST, "size", self.size, sizes)

@@ -222,8 +222,9 @@ class RemoteCurves(SourceBase):
         except TacitError:
             low, high = self.domains[name]
             told = (
-                f'{where} = "{file}" is not as agreed: it must have {FORM}; times lie between {low:g} and '
-                f"{high:g} and ascend, every subject has an observation, and not all have the same curve"
+                f'{where} = "{file}" does not match the agreement: it must have {FORM}; times lie between '
+                f"{low:g} and {high:g} and ascend, every subject has an observation, and not all have the "
+                "same curve"
             )
             raise InvalidValue(told, rule=told) from None
         return found

@@ -226,7 +226,7 @@ def tried_html(tried: Mapping[str, Any]) -> str:
     score = NAMES.get(tried["score"], tried["score"])
     sections = [
         Section(
-            f"{score} when {tried['liars']} of {tried['sites']} sites lie, {noise} noise",
+            f"{score} when {tried['liars']} of {tried['sites']} sites are dishonest, {noise} noise",
             (_attacks(table, tried["worst"][noise]), *_missing(tried["why"].get(noise, {}))),
         )
         for noise, table in tried["tables"].items()

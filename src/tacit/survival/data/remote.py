@@ -256,8 +256,8 @@ class RemoteRecords(SourceBase):
                 allowed = "finite numbers" if words is None else choices([str(word) for word in words])
                 missing = " or nothing" if name in self.fill else ", and nothing may be missing"
                 return (
-                    f'{place}: column "{theirs}", which is {name} in the experiment, is not as agreed: it '
-                    f"must hold {allowed}{missing}"
+                    f'{place}: column "{theirs}", which is {name} in the experiment, does not match the '
+                    f"agreement: it must hold {allowed}{missing}"
                 )
         return f"{place}: its columns do not match the agreement"
 

@@ -276,7 +276,9 @@ def plot_rounds(
     history.index = pd.RangeIndex(1, len(history) + 1, name="round")
     if output_path is not None:
         Path(output_path).parent.mkdir(parents=True, exist_ok=True)
-    figure = training(history, provenance="Bare: scores of training and test records", path=output_path)
+    figure = training(
+        history, provenance="Unprotected: scores of training and test records", path=output_path
+    )
     if show:
         _open_window(figure)
     return figure

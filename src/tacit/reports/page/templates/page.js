@@ -75,12 +75,13 @@
   // A saved page holds the text of a field, not what was typed; a field is as high as its answer.
   const fit = (field) => {
     field.style.height = "auto";
-    field.style.height = `${field.scrollHeight}px`;
+    field.style.height = `${field.scrollHeight + 2}px`;
   };
   all("textarea").forEach((field) => {
     fit(field);
     field.addEventListener("input", () => { field.textContent = field.value; fit(field); });
   });
+  addEventListener("resize", () => all("textarea").forEach(fit));
 
   let closed = [];
   addEventListener("beforeprint", () => {
