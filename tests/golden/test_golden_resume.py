@@ -52,7 +52,7 @@ def test_a_resumed_run_pays_for_no_round_twice(old, name):
 def test_a_resumed_directory_says_what_a_finished_one_says(old, name):
     found, golden = (capture.describe_directory(old / one) for one in (name, "finished"))
     found["summary.json"]["run"] = golden["summary.json"]["run"]
-    # The sentences are those of the version that ended the run; one that was reworded since stands there twice.
+    # The sentences are those of the version that ended the run; one reworded since then stands there twice.
     for file, keys in (("statement.json", WORDS), ("provenance.json", ("public",))):
         for key in keys:
             assert len(found[file][key]) >= len(golden[file][key])
