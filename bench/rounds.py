@@ -2,10 +2,10 @@
 
 Every site has 100 records and takes 2 epochs of SGD in batches of 32, `open`, or `private`: the gradient of
 every record is clipped, and noise is added in every step; `clipped` is private without the noise, to show
-what that costs. All sides return the same averaged weights: they start from the same state and batch the records of a site
-in the same order, which is that of our engine in a rehearsal. They are compared in double precision and
-without noise; peers are timed in single precision, as they are used. Neither pfl nor Flower clips single
-records: where it is private, their sites take the loop's steps.
+what that costs. All sides return the same averaged weights: they start from the same state and batch the
+records of a site in the same order, which is that of our engine in a rehearsal. They are compared in double
+precision and without noise; peers are timed in single precision, as they are used. Neither pfl nor Flower
+clips single records: where it is private, their sites take the loop's steps.
 
 Peers find their batches cut out beforehand, and Flower's actors keep data and network from one message to the
 next: what is timed is training, and what the engine adds to it. Starting Ray is not counted; the CPU time of
