@@ -12,6 +12,10 @@ PACKAGE = Path(__file__).parents[2] / "src" / "tacit"
 # Modules that ask an object for a member it may not have, how often, and the reason.
 ASKING = {
     "compat/federated_survival/core/runner.py": (1, "results of splitters of another package"),
+    "compat/federated_survival/utils/metrics.py": (
+        1,
+        "frames of pandas, which need not be imported to know one",
+    ),
     "compat/functional_regressor.py": (8, "arrays, frames and curves of other packages, by what they have"),
     "compat/scikit_survival.py": (2, "frames of pandas, which need not be imported to know one"),
     "functional/curves/forms.py": (1, "curves of scikit-fda, which need not be installed"),

@@ -159,7 +159,7 @@ def test_an_open_experiment_promises_nothing_and_its_models_are_attacked(read):
     found = audit(replace(read, privacy=Open()), **QUICK, skip=["mechanisms"])
     assert found.found["run"] is None
     assert found.found["membership"]["settings"][0]["name"] == "open"
-    assert any("makes no promise" in note for note in found.found["notes"])
+    assert any("there is no promise to break" in note for note in found.found["notes"])
     assert verdict(found.found)[0] == "mind"
     assert found.kept is None
 

@@ -197,7 +197,7 @@ def test_a_mistake_in_the_file_is_named(folder: Path, old: str, new: str, said: 
         (
             BY_COLUMN.replace("patients.csv", "patients.xls"),
             lambda: PATIENTS,
-            ["patients.xls is not allowed", '".csv" or ".parquet"'],
+            ["patients.xls is not allowed", '".xlsm" or ".parquet"', "save the sheet as .xlsx or CSV"],
         ),
         (
             BY_COLUMN.replace('path = "patients.csv"', ""),
@@ -386,7 +386,7 @@ def test_a_directory_that_holds_a_run_is_not_run_over(folder: Path):
     before = files_below(Path("mine"))
     code, out, err = tacit("run", path, "--out", "mine")
     assert (code, out) == (2, "")
-    assert "mine is there already" in err
+    assert "mine exists already" in err
     assert files_below(Path("mine")) == before
 
 
@@ -396,7 +396,7 @@ def test_a_new_file_can_be_planned_as_it_is_and_is_never_overwritten(folder: Pat
     Path("survival.toml").write_text("mine")
     code, out, err = tacit("new", "survival")
     assert (code, out) == (2, "")
-    assert "survival.toml is there already" in err
+    assert "survival.toml exists already" in err
     assert Path("survival.toml").read_text() == "mine"
     assert json.loads(tacit("new", "survival", "--json")[1])["error"]["exit_code"] == 2
 

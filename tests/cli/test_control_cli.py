@@ -241,11 +241,11 @@ def test_what_there_is_to_choose_from_names_agents():
 # Whether a promise leaves anything to learn from is said before.
 
 
-def test_a_plan_says_when_the_signal_will_drown():
+def test_a_plan_says_when_noise_will_hide_the_signal():
     code, out, _ = tacit("plan", "private.toml")
     assert code == 0
     assert "\nsignal  " in out
-    assert "\nwarning  the signal will drown: " in out
+    assert "\nwarning  the noise will hide the signal: " in out
     out = tacit("plan", "private.toml", "--set", "sites.copies=300")[1]
     assert "\nsignal  " in out
     assert "drown" not in out
@@ -397,7 +397,7 @@ REFUSED_TOGETHER = [
      "[quarantine] does not go with clip_quantile"),
     (('privacy.noise="site"', "privacy.clip_quantile=0.5", 'clusters={by="site"}'),
      "[clusters] does not go with clip_quantile"),
-    (('privacy.noise="secure"', "sites.copies=2"), "a group of 2 sites cannot be added up in secret"),
+    (('privacy.noise="secure"', "sites.copies=2"), "a group of 2 sites is too small for secure aggregation"),
     (('privacy.noise="secure"', "privacy.participation=0.5"), "every site adds its share of the noise"),
 ]  # fmt: skip
 

@@ -347,7 +347,7 @@ def test_people_are_told_apart_by_name_and_not_by_row(files: Path):
     ('data.files={y="y.csv"}', "[data] files = {'y': 'y.csv'} is not allowed: it must be at least"),
     ('data.files={x1="x1.csv",x2="x2.csv"}', "[data] response = 'y' is not allowed"),
     ('data.files={x1="nowhere.csv",y="y.csv"}', "nowhere.csv cannot be read: No such file or directory"),
-    ('data.files={x1="x1.txt",y="y.csv"}', 'x1.txt is not allowed: it must end in ".csv" or ".parquet"'),
+    ('data.files={x1="x1.txt",y="y.csv"}', 'x1.txt is not allowed: it must end in ".csv", '),
     ("data.domains={q=[0.0,1.0]}", "[data] domains = 'q' is not allowed"),
     ("data.domains={x1=[0.5,1.0]}", "times of x1 are not allowed: 0 is outside the domain, 0.5 to 1"),
     ("data.domains={x1=[1.0,0.0]}", "domain of x1 = (1.0, 0.0) is not allowed"),
@@ -377,7 +377,7 @@ def test_a_study_is_planned_run_shown_and_resumed(folder: Path):
     ]  # fmt: skip
     assert all({"r2", "ril2", "sensitivity", "specificity"} <= set(row) for row in done["table"])
     shown = tacit("show", "run")[1]
-    assert "promise  epsilon for all parties together" in shown
+    assert "promise  epsilon for all parties in total" in shown
     assert tacit("run", "run", "--resume", "-q")[1].strip() == shown.strip()
     assert tacit("run", "study.toml", "--out", "run")[0] == 2
     assert sorted(os.listdir("run/figures"))
@@ -396,9 +396,9 @@ def test_a_study_is_planned_run_shown_and_resumed(folder: Path):
     ("study.workers=0", "[study] workers = 0 is not allowed"),
     ("study.replicate=2", '[study] replicate is not known (did you mean "replicates"?)'),
     ("study=3", "study = 3 is not allowed: it must be a table"),
-    ("sites.count=2", "[sites] count is said twice"),
-    ("privacy.epsilon=2", "[privacy] epsilon is said twice"),
-    ("data.held_out=0.2", "[data] held_out is said twice"),
+    ("sites.count=2", "[sites] count is given twice"),
+    ("privacy.epsilon=2", "[privacy] epsilon is given twice"),
+    ("data.held_out=0.2", "[data] held_out is given twice"),
     ('privacy.unit="site"', 'unit = "site" does not go with columns'),
     ('task.kind="cox-ph"', "is not known"),
 ])  # fmt: skip

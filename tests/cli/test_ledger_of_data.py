@@ -113,7 +113,10 @@ def test_a_total_that_no_lifetime_binds_says_so_wherever_it_is_stated(folder):
     for text in told:
         plain = " ".join(text.split())
         assert "fixed in advance" in plain
-        assert "delta may be larger (set one: tacit ledger FILE --lifetime E)" in plain
+        assert (
+            "no lifetime budget is set, so delta may be larger if results decided about the next run" in plain
+        )
+        assert "(set one: tacit ledger FILE --lifetime E)" in plain
     # The way out works, and from then on the total is stated as what a budget binds.
     assert tacit(folder, "ledger", "patients.csv", "--lifetime", "4").returncode == 0
     shown = tacit(folder, "ledger", "patients.csv").stdout

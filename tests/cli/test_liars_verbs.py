@@ -214,21 +214,21 @@ def test_too_few_sites_are_refused_by_the_plan(text, said, tmp_path):
     [
         (9, rule('kind = "robust"'), []),
         (9, rule('kind = "covariance-filter"\nf = 3'), ["f = 3 of 9 sites is a third or more"]),
-        (3, rule('kind = "median"'), ["with 3 sites no rule can outvote a bad one"]),
-        (4, rule('kind = "krum"'), ["krum with these options tolerates no dishonest site among 4 sites"]),
+        (3, rule('kind = "median"'), ["with 3 sites, no rule can outvote a dishonest one"]),
+        (4, rule('kind = "krum"'), ["krum with these options tolerates no dishonest site among 4"]),
         (
             9,
             rule(BUCKETS.replace(", f = 1", "")),
-            ["bucketing with these options tolerates no dishonest site among 9 sites"],
+            ["bucketing with these options tolerates no dishonest site among 9"],
         ),
-        (9, rule('kind = "median"') + PROMISE.format("site"), ["median loses more to noise"]),
+        (9, rule('kind = "median"') + PROMISE.format("site"), ["median loses more accuracy to noise"]),
         (9, PROMISE.format("secure"), ["nothing but its own clipping limits a dishonest site"]),
         (
             9,
             rule(BUCKETS) + PROMISE.format("secure"),
             ["spoils the sum of its bucket; 1 of 3 buckets can be"],
         ),
-        (3, "[quarantine]", ["3 sites are too few to tell who lies"]),
+        (3, "[quarantine]", ["3 sites are too few to identify dishonest ones"]),
     ],
 )
 def test_a_plan_warns_of_what_its_author_may_want_to_reconsider(count, text, said, tmp_path):
@@ -346,7 +346,7 @@ def test_a_run_with_secret_sums_warns_on_the_standard_error_and_remembers_it(fol
     code, out, err = in_process("run", folder / "secret.toml", "--out", folder / "secret")
     assert code == 0, err
     warning, *rounds, saved, report = err.splitlines()
-    assert warning.startswith("warning: nobody sees the update of a single site: one that lies spoils")
+    assert warning.startswith("warning: the server sees no single update: a dishonest site spoils")
     assert len(rounds) == 3
     assert report == f"report {folder / 'secret' / 'report.html'}"
     assert saved == f"saved {folder / 'secret'}"
@@ -382,7 +382,7 @@ def test_interrupted_trials_are_gone_on_with_by_the_words_that_were_said(folder,
     code, out, err = interrupted
     assert (code, out) == (130, "")
     assert "Traceback" not in err
-    said = re.search(r"go on with: tacit (.+)$", err, re.MULTILINE)
+    said = re.search(r"resume with: tacit (.+)$", err, re.MULTILINE)
     assert said is not None
     resumed = tacit(folder, *shlex.split(said[1]))
     assert resumed.returncode == 0, resumed.stderr
@@ -396,7 +396,7 @@ def test_trials_say_who_lies_what_is_left_and_why_a_rule_is_missing(folder):
     code, out, err = in_process("run", folder / "attack.toml", "--out", folder / "told", "-q")
     assert (code, err) == (0, "")
     lines = out.splitlines()
-    assert lines[0] == "C-index when 2 of 9 sites lie, without noise"
+    assert lines[0] == "C-index when 2 of 9 sites are dishonest, without noise"
     assert [line.split()[0] for line in lines[4:9]] == ["none", "sign-flip", "scaling", "alie", "worst"]
     assert all(re.fullmatch(r"\S+ +0\.\d{3} +0\.\d{3} +-", line) for line in lines[4:9])
     assert lines[9:] == [
@@ -478,7 +478,7 @@ def test_trials_under_a_promise_to_records_are_told_with_noise_and_without(tmp_p
     path = written(tmp_path, BASE + ATTACK.replace(', "scaling", "alie"', "") + promise)
     tried = attacks.read(path).run(None)
     assert list(tried.tables) == ["without", "with"]
-    assert tried.summary().count("C-index when 2 of 9 sites lie") == 2
+    assert tried.summary().count("C-index when 2 of 9 sites are dishonest") == 2
 
 
 def test_an_experiment_of_many_runs_is_not_read_as_one(folder):

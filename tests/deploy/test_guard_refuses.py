@@ -68,9 +68,11 @@ def test_the_number_of_records_is_bought_where_nobody_knows_it(tmp_path: Path):
 
 
 REFUSED = {
-    "an experiment that costs too much": ({}, ["privacy.epsilon=5"], BudgetExhausted, "4 is allowed for one"),
-    "no promise at all": ({}, ["privacy.kind=open"], Refused, "without a promise"),
-    "a rehearsal": ({"rehearsal": True}, [], Refused, "protects nobody"),
+    "an experiment that costs too much": (
+        {}, ["privacy.epsilon=5"], BudgetExhausted, "4 is the limit of this site for one"
+    ),
+    "no promise at all": ({}, ["privacy.kind=open"], Refused, "makes no promise"),
+    "a rehearsal": ({"rehearsal": True}, [], Refused, "protects no record of this site"),
     "records taken as public": ({"public": True}, [], Refused, "as public, and this site does not"),
     "a larger delta": ({}, ["privacy.delta=1e-4"], Refused, "above 1e-05"),
     "a server that would have to be trusted": (
@@ -235,7 +237,7 @@ BAD = {
     "a round without a number": ({"path": ["x"]}, "not part of an experiment"),
     "a change of the task": ({"found": {"lr": 9.0, "sample": 1.0}}, "is not an answer that a request"),
     "a choice among models": ({"asking": "choosing"}, "no site chooses"),
-    "a question that is not there": ({"asking": "closing", "path": ["closing"]}, "there is no closing"),
+    "a question that is not there": ({"asking": "closing", "path": ["closing"]}, "has no final query"),
     "a word that nobody knows": ({"asking": "everything"}, "cannot be read"),
     "a size that is none": ({"typical": -3.0}, "must be above 0"),
     "a key too long": ({"path": [1, *["x"] * 9]}, "too long"),
@@ -379,7 +381,7 @@ def test_a_folder_has_one_guard_and_does_not_go_on_without_its_books(tmp_path: P
     for book in ("answers.jsonl", "ledger.db"):
         place = town.sites["site-1"] / "state" / book
         place.rename(place.with_suffix(".away"))
-        with pytest.raises(LedgerTampered, match="is gone"):
+        with pytest.raises(LedgerTampered, match="is missing"):
             Guard(town.sites["site-1"])
         place.with_suffix(".away").rename(place)
 

@@ -150,7 +150,7 @@ def test_a_round_without_sites_has_no_rows_and_keeps_its_width():
 
 def test_a_round_that_nobody_answers_ends_the_run_and_says_how_to_go_on():
     remote, _, _ = coordinator()
-    with pytest.raises(SitesUnreachable, match=r"no site has answered .*--resume"):
+    with pytest.raises(SitesUnreachable, match=r"no site answered .*--resume"):
         train(remote)
 
 

@@ -54,7 +54,7 @@ def test_a_table_has_a_line_for_each_attack_and_a_column_for_each_rule(tmp_path)
         assert row["bulyan"] is None
     assert table["scaling"]["mean"] < 0.5 < table["scaling"]["covariance-filter"]
     assert tried.worst("without")["mean"] == table["scaling"]["mean"]
-    assert "C-index when 2 of 7 sites lie, without noise" in tried.summary()
+    assert "C-index when 2 of 7 sites are dishonest, without noise" in tried.summary()
     assert len(re.findall(r"(?m) -$", tried.summary())) == 4  # the column of Bulyan
 
 

@@ -15,8 +15,8 @@ from scipy import stats
 from tacit.errors import InvalidValue, RunUnusable, TacitError
 from tacit.experiments.batch import (
     CELLS,
-    Batch,
     Cell,
+    CellBatch,
     Row,
     count_words,
     finite,
@@ -38,7 +38,7 @@ class Square(Cell):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Squares(Batch[Square, dict[int, Any]]):
+class Squares(CellBatch[Square, dict[int, Any]]):
     """Squares of whole numbers; three has none."""
 
     count: int = 5

@@ -68,11 +68,11 @@ def test_single_values_are_no_lists():
     assert split_lists(["rounds=3", "a.b=1,2", "c=[1,2]"]) == (["rounds=3", "c=[1,2]"], ["a.b=1,2"])
 
 
-def test_a_list_says_each_value_once_and_each_key_has_one_list():
+def test_a_list_gives_each_value_once_and_each_key_has_one_list():
     assert values_by_key(["a.b=1,2", "c=x,y"]) == {"a.b": ("1", "2"), "c": ("x", "y")}
     with pytest.raises(InvalidValue, match=r"--set a\.b=1,2,1\.0 is not allowed: a value is in it twice"):
         values_by_key(["a.b=1,2,1.0"])
-    with pytest.raises(InvalidFile, match=r"--set a\.b is said twice"):
+    with pytest.raises(InvalidFile, match=r"--set a\.b is given twice"):
         values_by_key(["a.b=1,2", "a.b=3,4"])
     with pytest.raises(InvalidFile, match="there is nothing to sweep: give a key several values"):
         values_by_key([])

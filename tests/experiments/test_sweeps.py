@@ -197,12 +197,12 @@ def test_only_the_rest_is_run_after_a_crash(done, place, tmp_path, monkeypatch):
     real = sweeps.run_experiment
 
     def counting(experiment):
-        counted.append((getattr(experiment.privacy, "epsilon", math.inf), experiment.seed))
+        counted.append((experiment.privacy.epsilon, experiment.seed))
         return real(experiment)
 
     monkeypatch.setattr(sweeps, "run_experiment", counting)
     again = read(place, EPSILONS).run(tmp_path)
-    assert counted == [(math.inf, 3), (2.0, 4), (20.0, 4), (math.inf, 4)]
+    assert counted == [(None, 3), (2.0, 4), (20.0, 4), (None, 4)]
     assert (tmp_path / CELLS).read_bytes().splitlines(keepends=True)[:2] == held[:2]
     scores = ["c_index", "ibs"]
     assert again.frame[scores].equals(done.frame[scores])
@@ -272,9 +272,9 @@ def test_lists_and_tables_are_values_too(tmp_path):
         (["privacy.epsilom=1,2"], InvalidFile, r'epsilom is not known \(did you mean "epsilon"\?\)'),
         (["privcy.epsilon=1,2"], InvalidFile, r'privcy is not known \(did you mean "privacy"\?\)'),
         (["privacy.epsilon=-1,2"], InvalidFile, r"with epsilon -1: \[privacy\] epsilon = -1"),
-        (["seed=1,2"], InvalidFile, r"--set seed cannot be swept: say how many seeds there are"),
+        (["seed=1,2"], InvalidFile, r"--set seed cannot be swept: give the number of seeds"),
         (["name=a,b"], InvalidFile, "--set name cannot be swept"),
-        (["task.lr=0.1,0.2", "task.lr=0.3"], InvalidFile, r"--set task\.lr is said twice"),
+        (["task.lr=0.1,0.2", "task.lr=0.3"], InvalidFile, r"--set task\.lr is given twice"),
         (["data.kind=held-records,simulated"], TacitError, "held-records"),
     ],
 )
@@ -329,13 +329,15 @@ def records(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("changes", [[EPSILONS], ["privacy.epsilon=inf", "task.lr=0.1,0.2"]])
-def test_records_that_are_somebodys_are_not_swept_under_a_promise(tmp_path, records, changes):
+def test_private_records_are_not_swept_under_a_promise(tmp_path, records, changes):
     real = records.replace("rehearsal = true", "rehearsal = false")
-    with pytest.raises(Refused, match=r"somebody's: it looks at the scores of every run.*rehearsal = true"):
+    with pytest.raises(
+        Refused, match=r"private records: it compares the scores of all runs.*rehearsal = true"
+    ):
         read(tmp_path, *changes, text=real).run()
 
 
-def test_records_that_are_somebodys_may_be_rehearsed_with_or_swept_openly(tmp_path, records):
+def test_private_records_may_be_rehearsed_with_or_swept_openly(tmp_path, records):
     read(tmp_path, EPSILONS, text=records).check()
     opened = records.partition("[privacy]")[0]
     read(tmp_path, "task.lr=0.1,0.2", text=opened).check()
@@ -344,7 +346,7 @@ def test_records_that_are_somebodys_may_be_rehearsed_with_or_swept_openly(tmp_pa
 def test_data_at_the_sites_are_not_swept(tmp_path):
     held = (Path(__file__).parents[2] / "examples" / "hospitals.toml").read_text()
     sweep = read(tmp_path, "privacy.epsilon=1,2", "privacy.rehearsal=true", text=held)
-    with pytest.raises(Refused, match=r"\[data\] held-records, which is at the sites"):
+    with pytest.raises(Refused, match=r"\[data\] held-records, whose data are at the sites"):
         sweep.run()
 
 

@@ -52,9 +52,9 @@ def let_out(monkeypatch):
 @pytest.mark.parametrize(
     ("choices", "said"),
     [
-        ({"privacy": replace(REHEARSAL, clip=2.0)}, "(clip = 1.0 there, clip = 2.0 now)"),
-        ({"privacy": replace(REHEARSAL, epsilon=2.5)}, "(epsilon = 3.0 there, epsilon = 2.5 now)"),
-        ({"aggregation": TrimmedMean(f=0)}, '(kind = "mean" there, kind = "trimmed-mean" now)'),
+        ({"privacy": replace(REHEARSAL, clip=2.0)}, "(clip = 1.0 before, clip = 2.0 now)"),
+        ({"privacy": replace(REHEARSAL, epsilon=2.5)}, "(epsilon = 3.0 before, epsilon = 2.5 now)"),
+        ({"aggregation": TrimmedMean(f=0)}, '(kind = "mean" before, kind = "trimmed-mean" now)'),
         ({"task": replace(TASK, hidden=(5,))}, "4,"),
     ],
     ids=["clip", "noise", "rule", "shape"],

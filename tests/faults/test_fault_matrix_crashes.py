@@ -198,7 +198,7 @@ def test_row_08_a_ledger_older_than_the_checkpoint_is_refused(made, tmp_path):
     # A backup that is sound in itself, restored.
     shutil.copy(older, trial.out / LEDGER)
     assert verify(older).valid
-    with pytest.raises(RunUnusable, match=r"lacks what was charged before round 3; put the newer"):
+    with pytest.raises(RunUnusable, match=r"lacks what was charged before round 3; restore the newer"):
         trial.go()
     shutil.copy(newer, trial.out / LEDGER)
     resumed_as_if_nothing_had_happened(trial, made().go())

@@ -97,7 +97,7 @@ def test_a_serverapp_that_is_killed_is_reported_and_resumed_to_the_same_weights(
     (process,) = descendants(town.up.pids["superexec"], "flwr-serverapp")
     killed = time.monotonic()
     os.kill(process, signal.SIGKILL)
-    with pytest.raises(NotRunning, match=r"ended without a word .*Nothing is lost.*--resume"):
+    with pytest.raises(NotRunning, match=r"ended without a message .*Nothing is lost.*--resume"):
         watched.run()
     note("ServerApp killed", "it was reported", killed)
     again = time.monotonic()

@@ -418,12 +418,12 @@ def test_changed_data_are_refused_at_no_cost(tmp_path, whole):
 @pytest.mark.parametrize(
     ("choices", "said"),
     [
-        ({"task": replace(TASK, lr=0.4)}, "(lr = 0.3 there, lr = 0.4 now)"),
-        ({"rounds": 5}, "(rounds = 4 there, rounds = 5 now)"),
-        ({"privacy": replace(REHEARSAL, epsilon=4.0)}, "(epsilon = 3.0 there, epsilon = 4.0 now)"),
-        ({"privacy": PRIVATE}, "(rehearsal = true there, rehearsal = false now)"),
-        ({"privacy": Open()}, '(kind = "private" there, kind = "open" now)'),
-        ({"baselines": True}, "(baselines = false there, baselines = true now)"),
+        ({"task": replace(TASK, lr=0.4)}, "(lr = 0.3 before, lr = 0.4 now)"),
+        ({"rounds": 5}, "(rounds = 4 before, rounds = 5 now)"),
+        ({"privacy": replace(REHEARSAL, epsilon=4.0)}, "(epsilon = 3.0 before, epsilon = 4.0 now)"),
+        ({"privacy": PRIVATE}, "(rehearsal = true before, rehearsal = false now)"),
+        ({"privacy": Open()}, '(kind = "private" before, kind = "open" now)'),
+        ({"baselines": True}, "(baselines = false before, baselines = true now)"),
     ],
 )
 def test_a_changed_experiment_is_refused_and_the_difference_named(tmp_path, whole, choices, said):

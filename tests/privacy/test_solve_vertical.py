@@ -179,7 +179,7 @@ def test_counts_move_by_no_more_than_was_charged():
         ({}, {}, 2, "rounds = 2 is not allowed"),
         ({}, {"release_moments": True}, 1, 'release = "moments" does not go with noise = "site"'),
         ({"noise": "server"}, {}, 1, 'release = "local" does not go with noise = "server"'),
-        ({"noise": "secure"}, {"release_moments": True}, 1, "2 parties cannot multiply in secret"),
+        ({"noise": "secure"}, {"release_moments": True}, 1, "2 parties cannot use secure products"),
     ],
 )
 def test_what_nobody_has_priced_is_refused(changes, work, rounds, message):

@@ -342,7 +342,7 @@ def test_a_model_with_too_few_sites_stays_and_is_named_while_the_others_move_on(
     assert {entry.skipped for entry in run.record.rounds} == {None}
     assert run.record.notes[-1] == (
         f"model {small} is unchanged: f = 1 is not allowed with 2 sites: trimmed-mean needs at least 3 to "
-        "stand so many liars"
+        "tolerate that number of dishonest ones"
     )
     assert run.record.notes[-1] in " ".join(run.summary().split())
 

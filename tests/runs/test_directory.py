@@ -214,7 +214,7 @@ def test_a_run_goes_on_from_its_checkpoint_only_with_its_own_ledger_and_data(dir
         assert directory.resumable(ledger, "the data").finished == 2
         with pytest.raises(RunUnusable, match="the data have changed"):
             directory.resumable(ledger, "other data")
-        with pytest.raises(RunUnusable, match=r"lacks what was charged before round 3; put the newer"):
+        with pytest.raises(RunUnusable, match=r"lacks what was charged before round 3; restore the newer"):
             directory.resumable(other, "the data")
 
 

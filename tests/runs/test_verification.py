@@ -141,7 +141,7 @@ def test_a_statement_that_the_ledger_does_not_bear_out_is_found(run, forged):
     forge(run, **forged)
     found = verify_run(run)
     assert found.ledger == ()
-    assert "by its ledger it is epsilon 3 at delta 1e-05 for any one record" in found.statement[0]
+    assert "its ledger shows epsilon 3 at delta 1e-05 for any one record" in found.statement[0]
 
 
 def test_a_statement_or_checkpoint_that_is_gone_or_damaged_is_found(run):

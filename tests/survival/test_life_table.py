@@ -194,7 +194,7 @@ def test_a_budget_that_does_not_bear_it_leaves_nothing(monkeypatch, subject):
 def test_what_is_wrong_with_the_data_costs_nothing():
     ledger = Ledger()
     data = Federation({"only": from_arrays([[0.5], [1.0]], columns=["arm"], time=[1.0, 2.0], event=[0, 1])})
-    with pytest.raises(InvalidValue, match="arm in site only"):
+    with pytest.raises(InvalidValue, match="by = 'arm' is not allowed: it must be a column of 0 and 1"):
         logrank(data, by="arm", grid=GRID, epsilon=1.0, ledger=ledger)
     assert ledger.releases() == []
 

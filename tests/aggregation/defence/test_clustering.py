@@ -270,7 +270,7 @@ def test_a_choice_that_names_no_model_is_told_and_left_out():
     assert (updates.names, updates.matrix.tolist(), updates.round) == (("a", "f"), [[5.0], [10.0]], 3)
     assert chosen == {"a": 1, "f": 0}
     assert [(fault.site, fault.reason) for fault in faults] == [(site, "schema") for site in "bcde"]
-    assert faults[0].detail == "model 2 came, 0 to 1 are there"
+    assert faults[0].detail == "model 2 is not allowed: it must be from 0 to 1"
 
 
 def test_nobody_who_came_is_no_fault():

@@ -223,25 +223,26 @@ def test_an_experiment_is_told_of_before_it_is_let_in(oslo: Path, tmp_path: Path
         "noise is added here, before anything leaves",
         "Protected: any one record.",
         "Price: epsilon 0.",
-        "4 noisy sums about records@oslo",
+        "over the records of oslo",
         "the limits of this site allow it",
         "the lifetime budget of this site covers it",
         f"the records can be read: {RECORDS}",
     ):
         assert part in told
-    assert "records@bergen" not in told
+    assert "4 noisy sums" in told
+    assert "records of bergen" not in told
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"privacy": {**PRIVACY, "epsilon": 2.0}}, "1 is allowed for one experiment at this site"),
+        ({"privacy": {**PRIVACY, "epsilon": 2.0}}, "1 is the limit of this site for one experiment"),
         ({"privacy": {**PRIVACY, "delta": 1e-3}}, "delta = 0.001 is above 1e-05"),
         ({"privacy": {**PRIVACY, "rehearsal": True}}, "rehearsal"),
-        ({"privacy": None}, "promises nothing"),
+        ({"privacy": None}, "makes no promise"),
         ({"sites": {"kind": "named", "names": ["bergen"]}}, "it is for bergen, and this is oslo"),
         ({"task": {"kind": "mine:Task"}}, "would have to be imported"),
-        ({"data": {"kind": "simulated"}}, "not held by sites"),
+        ({"data": {"kind": "simulated"}}, "not data that sites hold"),
         ({"data": {**EXPERIMENT["data"], "columns": ["age", "height"]}}, "columns is not what this site"),
     ],
 )

@@ -317,8 +317,8 @@ def test_who_adds_the_noise_follows_from_what_is_released(tmp_path):
         ("workers = 1", "epsilons = [1]", r"\[privacy\] is missing: epsilons = \[1.0\] need its delta"),
         ("workers = 1", 'releases = ["moment"]', r'releases = \'moment\' .* \(did you mean "moments"'),
         ("workers = 1", "releases = []", r"\[study\] releases = \[\]"),
-        ("records = 90", "records = 90\nheld_out = 0.2", r"held_out is said twice: .* \[study\] folds"),
-        ("[task]", "[sites]\ncount = 3\n[task]", r"\[sites\] count is said twice: .* \[study\] parties"),
+        ("records = 90", "records = 90\nheld_out = 0.2", r"held_out is given twice: .* \[study\] folds"),
+        ("[task]", "[sites]\ncount = 3\n[task]", r"\[sites\] count is given twice: .* \[study\] parties"),
         ("steps = 12", "stepps = 12", r'\[task\] stepps is not known \(did you mean "steps"'),
         ("[study]", "[attack]\nliars = 1\n[study]", r"\[attack\]"),
         ("[study]", "[studdy]", r"\[study\] is missing"),
@@ -337,12 +337,12 @@ def test_a_bad_table_is_refused_by_name(old, new, said, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (["privacy.epsilon=3"], r"\[privacy\] epsilon is said twice: .* \[study\] epsilons"),
+        (["privacy.epsilon=3"], r"\[privacy\] epsilon is given twice: .* \[study\] epsilons"),
         (["privacy.noise_multiplier=3"], r"noise_multiplier does not go with \[study\]"),
-        (["task.release=local"], r"\[task\] release is said twice: .* \[study\] releases"),
+        (["task.release=local"], r"\[task\] release is given twice: .* \[study\] releases"),
     ],
 )
-def test_a_promise_that_is_said_twice_is_refused(changes, said, tmp_path):
+def test_a_promise_that_is_given_twice_is_refused(changes, said, tmp_path):
     with pytest.raises(InvalidFile, match=said):
         priced(tmp_path, *changes)
 

@@ -383,7 +383,7 @@ def test_alone_has_as_many_steps_a_site_and_few_copies_and_nothing_of_the_server
     assert found["federated"].server == Plain(lr=2.0)
     more = regimes(read(tmp_path, text, "sites.copies=40", "study.alone_copies=5"))
     assert len(more["alone"].sites.names) == 10
-    with pytest.raises(InvalidFile, match=r"alone_copies = 2 .* at least 3: agents are judged in"):
+    with pytest.raises(InvalidFile, match=r"alone_copies = 2 .* at least 3: agents are evaluated in"):
         read(tmp_path, text, "sites.copies=40", "study.alone_copies=2")
 
 
@@ -443,11 +443,11 @@ def test_compiled_worlds_keep_all_cores_busy_so_that_one_run_goes_at_a_time(tmp_
         ("[50, 5]", "[5, 5]", r"\[study\] epsilons = \[5.0, 5.0\] .* different ones"),
         ("[50, 5]", "[0]", r"\[study\] epsilons = 0.0 .* above 0"),
         ('"private", ', "", r'\[study\] epsilons = \[50.0, 5.0\] are for the regime "private"'),
-        ("clip = 0.5", "clip = 0.5\nepsilon = 2", r"\[privacy\] epsilon is said twice: leave"),
-        ("clip = 0.5", "clip = 0.5\nnoise_multiplier = 2", r"noise_multiplier is said twice"),
-        (PROMISE, "", r'regimes has "private", and \[privacy\] is missing: say what is promised'),
+        ("clip = 0.5", "clip = 0.5\nepsilon = 2", r"\[privacy\] epsilon is given twice: remove it"),
+        ("clip = 0.5", "clip = 0.5\nnoise_multiplier = 2", r"noise_multiplier is given twice"),
+        (PROMISE, "", r'regimes has "private", and \[privacy\] is missing: give a promise, or remove'),
         ("clip = 0.5", "clop = 0.5", r'\[privacy\] clop is not known \(did you mean "clip"'),
-        (KINDS, "", r'has "clustered", and nothing says how many models'),
+        (KINDS, "", r'has "clustered", and the number of models is missing: give a table'),
         ("films = false", "film = false", r'\[study\] film is not known \(did you mean "films"'),
         ("replicates = 2", "replicates = 0", r"\[study\] replicates = 0 .* at least 1"),
         ("workers = 1", "workers = 0", r"\[study\] workers = 0"),

@@ -244,7 +244,7 @@ def test_runs_about_whole_sites_count_for_their_records_and_not_the_other_way_ro
     told = train(federation, whole).privacy.all_runs
     assert (told.runs, told.unit) == (2, "site")
     assert told.epsilon == pytest.approx(2.0, rel=1e-2)
-    assert "1 of these runs promised single records alone" in told.notes[0]
+    assert "1 of these runs protects single records only" in told.notes[0]
     assert train(federation).privacy.all_runs.epsilon > 3.0
 
 

@@ -412,7 +412,7 @@ def test_without_a_ticket_the_same_releases_pay_twice(ledger):
 def test_a_ticket_pays_for_no_other_releases(ledger, others):
     ledger.charge([release(), release(scale=3.0)], ticket="round 1")
     before = state(ledger)
-    with pytest.raises(Refused, match="'round 1' has paid for other releases"):
+    with pytest.raises(Refused, match="'round 1' was charged for other releases"):
         ledger.charge(others, ticket="round 1")
     assert state(ledger) == before
 

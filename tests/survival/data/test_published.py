@@ -157,9 +157,7 @@ def test_sites_may_be_those_of_any_column():
 
 
 def test_a_set_without_places_cannot_be_parted_by_them():
-    with pytest.raises(
-        InvalidValue, match='"by-column" is not allowed: gbsg2 does not say where its records'
-    ):
+    with pytest.raises(InvalidValue, match='"by-column" is not allowed: gbsg2 has no column of sites'):
         federation(there("gbsg2"), sites=ByColumn())
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from tacit import Federation, Key, Open, fit
+from tacit.aggregation import Mean
 from tacit.errors import InvalidValue, Refused
 from tacit.privacy.provenance import Provenance
 from tacit.sites.encoding import Encoding
@@ -142,7 +143,7 @@ def settled(kind, data: Federation, **options):
     state = state + np.random.default_rng(2).normal(size=len(state)) * 0.5
     if task.final_query is not None:
         answer = task.final_query.train(
-            state, data.cohort(["oslo"]), Open().solve(task, ["oslo"], None, 1), Key(1)
+            state, data.cohort(["oslo"]), Open().solve(task, ["oslo"], Mean(), 1), Key(1)
         )
         state = task.final_query.apply(state, answer.matrix[0])
     return task, state

@@ -491,7 +491,7 @@ def separating(kind, data):
 def test_a_column_that_separates_is_named(kind, strata):
     data = frame("simulated")
     data = data.assign(omen=separating(kind, data))
-    with pytest.raises(InvalidValue, match=r"^column omen cannot be fitted: .* is separated"):
+    with pytest.raises(InvalidValue, match=r"^column omen cannot be fitted: .* are separated"):
         cox(dealt(data, SPLITS["iid"]), strata=strata)
     bound = cox(dealt(data, SPLITS["iid"]), strata=strata, ridge=1e6)
     assert np.isfinite(bound.summary()["coef"]).all()

@@ -179,7 +179,8 @@ def test_held_out_records_score_the_fit_and_losses_fall():
 def test_under_a_promise_it_is_refused_with_the_way_out(promise, tmp_path):
     for public in (False, True):
         with pytest.raises(
-            Refused, match=r"cox keeps no promise.*cox-ph with groups_per_site, or poisson-ph"
+            Refused,
+            match=r"cox cannot keep a promise: .*unprotected: use cox-ph with groups_per_site, or poisson-ph",
         ):
             fit(Cox(), federation(public=public), privacy=PROMISES[promise], out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -254,8 +255,8 @@ def test_columns_that_separate_together_are_refused_by_name_as_well():
     ("options", "choices", "told"),
     [
         ({}, {"privacy": Open(participation=0.5)}, "participation = 0.5"),
-        ({}, {"server": Momentum()}, "adds up what the sites send"),
-        ({}, {"aggregation": Median()}, "adds up what the sites send"),
+        ({}, {"server": Momentum()}, "sums the answers of the sites"),
+        ({}, {"aggregation": Median()}, "sums the answers of the sites"),
         ({"columns": ("x1", "age")}, {}, "age"),
     ],
 )
@@ -364,5 +365,5 @@ def test_a_file_runs_is_cut_off_goes_on_and_is_loaded(tmp_path):
 def test_a_file_with_a_promise_is_refused_before_data_are_touched(tmp_path):
     promise = '[privacy]\nunit = "record"\nepsilon = 1.0\ndelta = 1e-5\nclip = 1.0\n'
     (tmp_path / "cox.toml").write_text(FILE + promise)
-    with pytest.raises(Refused, match="cox keeps no promise"):
+    with pytest.raises(Refused, match="cox cannot keep a promise"):
         experiment.read(tmp_path / "cox.toml").plan()

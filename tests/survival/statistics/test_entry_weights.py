@@ -458,7 +458,7 @@ def test_noise_alone_does_not_make_late_groups_differ():
 @pytest.mark.parametrize("statistic", [kaplan_meier, nelson_aalen, censoring, logrank, life_table, cox])
 def test_weights_are_not_private(statistic):
     ledger = Ledger()
-    with pytest.raises(Refused, match=r"weight is not private: .* Leave the weight out"):
+    with pytest.raises(Refused, match=r"weight is not private: .* Remove the weight"):
         statistic(dealt(frame("whole"), SPLITS["iid"]), grid=GRID, epsilon=1.0, ledger=ledger)
     assert ledger.releases() == []
 

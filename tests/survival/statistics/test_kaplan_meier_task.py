@@ -329,7 +329,7 @@ def test_a_second_round_is_refused():
 
 @pytest.mark.parametrize("rule", [{"server": Momentum(lr=0.5)}, {"aggregation": Median()}])
 def test_what_is_no_plain_mean_is_refused(rule):
-    with pytest.raises(Refused, match="adds up what the sites send"):
+    with pytest.raises(Refused, match="sums the answers of the sites"):
         fit(KaplanMeier(grid=GRID), federation(), **rule)
 
 

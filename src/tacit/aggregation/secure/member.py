@@ -217,7 +217,7 @@ class Member:
         with _about(f"{self.name} refuses"):
             _insist(
                 self._stage != "left",
-                "it aborted this session: the previous message of the server was invalid",
+                "it aborted this session, because an earlier step failed",
             )
             asked = "has answered every stage" if self._stage == "over" else f"is to {self._stage} next"
             _insist(self._stage == stage, f"it was asked to {stage} and {asked}")

@@ -227,11 +227,13 @@ class SiteWorker:
             return RecordCountQuery(), setting.mechanism, "the number of records"
         if told.asking in ("opening", "closing"):
             task = setting.task
-            question = initial_query_of(task) if told.asking == "opening" else final_query_of(task)
+            initial = told.asking == "opening"
+            question = initial_query_of(task) if initial else final_query_of(task)
+            about = "initial query" if initial else "final query"
             if question is None:
-                raise Refused(f"this experiment has no {told.asking} query")
+                raise Refused(f"this experiment has no {about}")
             guard = setting.solve_query(question).with_one_group()
-            return question, guard, f"the {told.asking} question"
+            return question, guard, f"the {about}"
         task = setting.task.at_round(number, setting.spec.rounds)
         if told.asking == "choosing":
             clusters = setting.clusters

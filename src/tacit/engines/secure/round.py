@@ -319,7 +319,7 @@ class SecureClient:
 
     def _out_of_turn(self, stage: str, due: str | None) -> str:
         if self.left:
-            return "it aborted this session: the previous message of the server was invalid"
+            return "it aborted this session, because an earlier step failed"
         then = "has answered every stage" if due is None else f"is to {due} next"
         return f"it was asked to {shorten(stage)} and {then}"
 

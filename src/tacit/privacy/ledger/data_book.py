@@ -377,7 +377,8 @@ def _note_other_units(charged: Charges, unit: Unit) -> Iterable[str]:
         return
     runs = {ticket.partition(AFTER)[0] for ticket, rows in charged.items() if rows[0].unit == "record"}
     if runs:
-        yield f"{len(runs)} of these runs protect single records only, not whole sites"
+        protect = "protects" if len(runs) == 1 else "protect"
+        yield f"{len(runs)} of these runs {protect} single records only, not whole sites"
 
 
 def _list_beside(files: Iterable[Path]) -> list[Path]:

@@ -100,7 +100,7 @@ class Cox(SumTask):
         """
         if isinstance(privacy, Privacy):
             raise Refused(
-                f"{self.kind} cannot keep a promise: it releases {WHAT}, all of it unprotected. {INSTEAD}"
+                f"{self.kind} cannot keep a promise: it releases {WHAT}, all of it unprotected: {INSTEAD}"
             )
         self.require_all_sites(privacy)
         return self
