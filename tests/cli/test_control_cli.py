@@ -292,7 +292,7 @@ def test_a_run_that_is_killed_goes_on_to_the_same_bits(file, changes):
     assert "exists already" in tacit("run", file, *with_set(*changes), "--out", "killed")[2]
     other = tacit("run", file, *with_set(*changes, "task.lr=0.1"), "--out", "killed", "--resume")
     assert other[0] == 2
-    assert "(lr = 0.0003 there, lr = 0.1 now)" in other[2]
+    assert "(lr = 0.0003 before, lr = 0.1 now)" in other[2]
     code, out, err = tacit("run", file, *with_set(*changes), "--out", "killed", "--resume", "--json", "-q")
     assert (code, err) == (0, "")
     assert {**json.loads(out), "run": "whole"} == whole

@@ -201,8 +201,8 @@ def test_named_parties_hold_what_the_file_says(folder: Path):
     ('privacy.mechanism="laplace"', 'mechanism = "laplace" is not priced for columns'),
     ("privacy.participation=0.5", "participation = 0.5 does not go with columns"),
     ("privacy.noise_multiplier=2.0", "epsilon = 10.0 and noise_multiplier = 2.0 is not allowed"),
-    ("sites.count=5", "5 parties for 4 predictors is not allowed: party-5 would hold nothing"),
-    ("sites.count=20", "party-5 and 15 more would hold nothing"),
+    ("sites.count=5", "5 parties for 4 predictors is not allowed: party-5 would hold no column"),
+    ("sites.count=20", "party-5 and 15 more would hold no column"),
     ('sites.kind="iid"', "data, sites and task do not go together"),
     ('sites.active="party-9"', "[sites] active = 'party-9' is not allowed"),
     ('sites.parties={a=["x1"]}', "[sites] count = 3 is not allowed: it must be left out"),
@@ -265,7 +265,7 @@ def test_a_summary_speaks_of_the_active_party_and_of_one_round(folder: Path):
     assert tacit("run", "trial.toml", "--out", "run")[0] == 2
     code, _, err = tacit("run", "trial.toml", "--set", "task.components=3", "--out", "run", "--resume")
     assert code == 2
-    assert "components = 4 there, components = 3 now" in err
+    assert "components = 4 before, components = 3 now" in err
 
 
 def test_runs_of_curves_are_shown_beside_runs_of_patients(folder: Path):

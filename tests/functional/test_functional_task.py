@@ -96,10 +96,10 @@ def test_every_release_costs_what_was_promised_and_is_on_the_ledger(tmp_path, ch
 
 def test_what_a_local_release_does_not_protect_is_said_first():
     told = fit(Boosting(**QUICK), federation(), privacy=promise(), seed=1).privacy
-    assert "Protected: any one record, but for its response (y)" in "\n".join(told.sentences())
+    assert "Protected: any one record, except for its response (y)" in "\n".join(told.sentences())
     assert told.not_protected[0].startswith("its response (y)")
     whole = fit(Boosting(protect="all", **QUICK), federation(), privacy=promise(), seed=1).privacy
-    assert "record, but for" not in "\n".join(whole.sentences())
+    assert "record, except for" not in "\n".join(whole.sentences())
 
 
 def test_the_total_epsilon_is_what_is_stated_whatever_the_number_of_parties():

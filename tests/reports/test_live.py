@@ -369,5 +369,7 @@ def test_a_port_of_the_administrator_is_refused(monkeypatch):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(live._Server, "server_bind", lambda self: forbidden(self, None))
-    with pytest.raises(InvalidValue, match="port = 80 is not allowed: it is for the administrator"):
+    with pytest.raises(
+        InvalidValue, match="port = 80 is not allowed: only the administrator of this machine may use it"
+    ):
         serve_page(state, port=80).__enter__()

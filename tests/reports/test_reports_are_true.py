@@ -123,9 +123,9 @@ def test_a_price_that_somebody_wrote_smaller_is_that_of_the_ledger(folder):
     said = json.loads((run / STATEMENT).read_text())
     (run / STATEMENT).write_text(json.dumps({**said, "epsilon": 0.1}))
     assert told(run)["promise"]["epsilon"] == true
-    assert "it says epsilon 0.1 at delta 1e-05" in stops(run)
+    assert "it states epsilon 0.1 at delta 1e-05" in stops(run)
     (run / STATEMENT).write_text(json.dumps({**said, "epsilon": 5.0}))
-    assert "it says epsilon 5 at delta 1e-05" in stops(run)
+    assert "it states epsilon 5 at delta 1e-05" in stops(run)
 
 
 def test_a_ledger_that_others_were_charged_on_tells_what_all_of_it_cost(folder):
@@ -149,7 +149,7 @@ def test_a_run_that_was_cut_off_tells_what_left_so_far_and_not_what_was_planned(
     with pytest.raises(Stopped):
         asked.run(folder / "run", callbacks=[stop])
     found = told(folder / "run")
-    assert found["left"]["released"][-1].startswith("2 noisy sums about each of 3 sites' records")
+    assert found["left"]["released"][-1].startswith("2 noisy sums over the records of each of 3 sites")
     assert any(alert["words"].startswith("Not over: 2 rounds are") for alert in found["alerts"])
     spent = found["ledger"]["epsilon"]
     assert f"epsilon {spent:.3g} of {found['promise']['planned']:.3g} spent" in words(folder / "run")

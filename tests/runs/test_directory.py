@@ -73,13 +73,13 @@ def test_a_claimed_directory_is_claimed_again_only_to_resume_the_same_experiment
         pass
     other = {**EXPERIMENT_TABLES, "task": {"kind": "logistic-hazard", "lr": 0.2}}
     with (
-        pytest.raises(RunUnusable, match=r"another experiment.*\(lr = 0\.1 there, lr = 0\.2 now\)"),
+        pytest.raises(RunUnusable, match=r"another experiment.*\(lr = 0\.1 before, lr = 0\.2 now\)"),
         directory.claim(other, resume=True),
     ):
         pass
     longer = {**EXPERIMENT_TABLES, "stop": {"patience": 3}}
     with (
-        pytest.raises(RunUnusable, match=r"\(nothing there, .* now\)"),
+        pytest.raises(RunUnusable, match=r"\(nothing before, \[stop\] now\)"),
         directory.claim(longer, resume=True),
     ):
         pass

@@ -241,7 +241,7 @@ def test_a_users_own_aggregator_need_not_say_more_than_how_it_combines():
 
     run = tacit.fit(TASK, FEDERATION, aggregation=middle, rounds=2)
     assert run.scores["c_index"] > 0.5
-    with pytest.raises(Refused, match="no bound"):
+    with pytest.raises(Refused, match="its sensitivity to one site is not bounded"):
         tacit.fit(TASK, FEDERATION, aggregation=middle, privacy=site_level(noise="server"))
 
 

@@ -32,7 +32,7 @@ def test_among_fewer_than_four_nobody_is_outvoted(sites: int):
 
 def test_a_rule_that_stands_no_liar_says_so_and_one_that_does_not_claim_to_is_silent():
     assert told(TrimmedMean(f=0), 9) == [
-        "trimmed-mean with these options tolerates no dishonest site among 9 sites"
+        "trimmed-mean with these options tolerates no dishonest site among 9"
     ]
     assert told(TrimmedMean(f=1), 9) == []
     assert told(Mean(), 2) == told(Mean(), 9) == []

@@ -148,7 +148,7 @@ def test_a_statement_or_checkpoint_that_is_gone_or_damaged_is_found(run):
     for name in ("statement.json", "state.safetensors"):
         content = (run / name).read_bytes()
         (run / name).unlink()
-        assert f"{name} is gone" in verify_run(run).problems[0]
+        assert f"{name} is missing" in verify_run(run).problems[0]
         (run / name).write_bytes(
             content[:100] + b"?" + content[101:] if name.startswith("state.") else content
         )
@@ -212,7 +212,7 @@ def test_every_verb_ends_with_4_where_the_statement_was_forged(run, verb):
     forge(run, epsilon=0.01)
     code, out, said = answered(verb, run)
     assert code == 4
-    assert "it says epsilon 0.01" in said
+    assert "it states epsilon 0.01" in said
     assert "0.01" not in out
 
 

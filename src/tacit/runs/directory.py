@@ -399,7 +399,8 @@ def _is_same_document(held: str, given: str) -> bool:
 
 
 def _first_difference(held: str, given: str) -> str:
-    for old, new in zip_longest(held.splitlines(), given.splitlines(), fillvalue="nothing"):
+    lines = ([line for line in text.splitlines() if line.strip()] for text in (held, given))
+    for old, new in zip_longest(*lines, fillvalue="nothing"):
         if old != new:
             return f" ({old} before, {new} now)"
     return ""

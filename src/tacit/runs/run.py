@@ -353,7 +353,7 @@ def _judge_statement(directory: Directory, books: Path, point: Checkpoint) -> li
     """Compare the statement with the ledger as it was when the run was over, and with its digest."""
     said = directory.read_json(STATEMENT)
     if said is None:
-        return [f"{STATEMENT} is gone"]
+        return [f"{STATEMENT} is missing"]
     try:
         promise = _read_promise(directory)
         with Ledger(books, mode="read") as ledger:

@@ -55,7 +55,7 @@ def test_of_a_hundred_people_those_who_are_named_stand_out():
     seen = words(figure)
     assert "open: 34 named" in seen
     assert "private: 1 named; proven: at most 2" in seen
-    assert title(figure) == "Named of 100 members: 34 from the open model, 1 from the private one"
+    assert title(figure) == "Identified of 100 members: 34 from the open model, 1 from the private one"
     assert "17 models, each trained on a random half of 400 records." in note(figure)
     assert "open from 29 to 39, private from 0 to 6" in note(figure)
     assert "(epsilon 1, delta 1e-05)" in note(figure)

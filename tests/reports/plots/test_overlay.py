@@ -41,7 +41,7 @@ def test_every_run_is_a_line_in_the_panel_of_each_score_that_all_have():
             expected = [(entry.number, entry.scores[score]) for entry in record.rounds]
             np.testing.assert_array_equal(line, expected)
     assert {text.get_text() for text in figure.axes[0].texts} == {"one 0.675", "other 0.767"}
-    assert title(figure) == "C-index in the end: one 0.675, other 0.767"
+    assert title(figure) == "C-index at the end: one 0.675, other 0.767"
     assert note(figure) == "public: simulated."
     assert figure.axes[-1].get_xlabel() == "Round"
     require_legible(figure)
