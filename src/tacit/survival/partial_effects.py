@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TRIED, AT_ONCE = 400, 256
 # Letters of a feature's name, and number of levels that are spelled out.
 LETTERS, SPELLED = 22, 4
-# Log hazard ratios beyond this are as good as infinite.
+# Differences of log hazards beyond this are as good as infinite.
 FAR = 20.0
 
 
@@ -69,9 +69,9 @@ class Effects:
 
     Args:
         changes: Each change.
-        found: Effect on each of its people: a hazard ratio against the typical person, or the difference in
-            the probability of an event until `when`.
-        when: The time of the probabilities; None for hazard ratios, which stay the same over time.
+        found: Effect on each of its people: the difference from the typical person, of the model's log hazard
+            or of the probability of an event until `when`.
+        when: The time of the probabilities; None for log hazards whose differences stay the same over time.
         chance: The probability of the typical person.
     """
 
@@ -83,8 +83,7 @@ class Effects:
     @property
     def strengths(self) -> Array:
         """Largest effect of each change, to either side (changes,)."""
-        rows = self.found if self.when is not None else [np.log(row) for row in self.found]
-        return np.array([np.abs(row).max() for row in rows])
+        return np.array([np.abs(row).max() for row in self.found])
 
 
 def typical(columns: Sequence[str], encoding: "Encoding") -> Array:
@@ -139,9 +138,9 @@ def effects(model: GridModel, usual: Array, changed: Sequence[Change], when: flo
             median, or the end of the grid.
     """
     people = np.array([usual, *(person.inputs for change in changed for person in change.people)])
-    chance, ratios = math.nan, _log_ratios(model, people)
+    chance, ratios = math.nan, _log_hazards(model, people)
     if ratios is not None:
-        values, when = np.exp(np.clip(ratios, -FAR, FAR)), None
+        values, when = np.clip(np.nan_to_num(ratios), -FAR, FAR), None
     else:
         when = float(min(model.median(usual)[0], model.ends[-1])) if when is None else when
         chances = 1 - np.concatenate([model.survival(part, [when])[:, 0] for part in _parts(people)])
@@ -151,8 +150,8 @@ def effects(model: GridModel, usual: Array, changed: Sequence[Change], when: flo
     return Effects(tuple(changed), found, when, chance)
 
 
-def _log_ratios(model: GridModel, people: Array) -> Array | None:
-    """Return log hazard ratios against the first of these people, if they are constant over time."""
+def _log_hazards(model: GridModel, people: Array) -> Array | None:
+    """Return log hazards less that of the first person, if the difference is constant over time."""
     if isinstance(model, RelativeModel):
         found = np.concatenate([model.log_risk(part) for part in _parts(people)])
         if found.shape[1] > 1:

@@ -422,8 +422,8 @@ def test_a_forest_tells_how_sites_differ():
     assert spread(np.array([0.5]), errors[:1]) == ""
 
 
-@given(st.floats(-12, -0.05), st.floats(0.05, 12))
-@settings(max_examples=100)
+@given(st.floats(-90, -0.05), st.floats(0.05, 90))
+@settings(max_examples=200)
 def test_hazard_ratios_are_marked_from_end_to_end(low, high):
     marks = figures.forest.__globals__["ratio_marks"](low, high)
     assert 1.0 in marks

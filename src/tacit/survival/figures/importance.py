@@ -1,4 +1,4 @@
-"""Importance of features: hazard ratios of Cox regressions, and of single steps in a model's features.
+"""Importance of features: hazard ratios of Cox regressions, and model weights per step in one feature.
 
 A row for each feature; ratios are on a log axis, changes of a probability in percentage points.
 """
@@ -14,7 +14,7 @@ from matplotlib.patches import Polygon
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from scipy.stats import norm
 
-from tacit.errors import InvalidValue, require
+from tacit.errors import InvalidValue, require, require_positive
 from tacit.reports.page.blocks import Figure
 from tacit.reports.plots import ROUND, dots, footnote, name_rows, reach, write_asides
 from tacit.reports.plots.style import (
@@ -50,10 +50,17 @@ RATIOS = (
     tuple(10.0**power for power in range(-12, 13, 2)),
 )
 MARKS = 7
+# Log ratios that read 1.00, and the least that a reader tells from 1.
+SAME_AS_ONE, SEEN = 0.005, 0.05
 # More rows than these are no longer read.
 ROWS = 12
-# The least that an axis reaches from its middle: a hazard ratio of 1.05, or a percentage point.
-LEAST_RATIO, LEAST_POINTS = 1.05, 1.0
+# The least that an axis reaches from its middle: a difference of log hazards, or a percentage point.
+LEAST_WEIGHT, LEAST_POINTS = 0.05, 1.0
+# Clipping, noise and an early end each move the weights of a trained model away from the hazard ratios.
+NO_ESTIMATE = (
+    "Weights serve prediction and estimate no hazard ratio: the task cox "
+    "(tacit.survival.statistics.cox) fits a linear model to interpret, with intervals"
+)
 MINUS = "\N{MINUS SIGN}"
 
 # Effects on the people of each change, by one model.
@@ -68,6 +75,7 @@ def forest(
     *,
     pooled: str = "pooled",
     columns: Sequence[str] | None = None,
+    units: Mapping[str, float] | None = None,
     title: str | None = None,
     path: str | Path | None = None,
 ) -> Picture:
@@ -80,17 +88,23 @@ def forest(
         fits: Cox regressions by name; or one, which is then that of all sites.
         pooled: The fit of all sites, drawn as a diamond.
         columns: Columns to draw, in this order; by default every column of any fit.
+        units: Step in each column that its ratio is for, as in `{"pgr": 100}`; by default 1, or the power of
+            ten with which a ratio that reads 1.00 can be told from 1.
         title: The title; by default the number of pooled intervals that leave 1 out.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
     """
     fits = {pooled: fits} if isinstance(fits, CoxFit) else fits
     level = _require_fits(fits)
     names = list(dict.fromkeys(name for fit in fits.values() for name in fit.columns))
-    for name in columns or ():
-        if name not in names:
-            raise InvalidValue(f"columns = {name!r} is not allowed: no fit has it")
+    for field, asked in (("columns", columns or ()), ("units", units or {})):
+        for name in asked:
+            if name not in names:
+                raise InvalidValue(f"{field} = {name!r} is not allowed: no fit has it")
+    for name, unit in (units or {}).items():
+        require_positive(f"units {name}", unit)
     order = [name for name in fits if name != pooled] + [pooled] * (pooled in fits)
-    rows = [row for name in columns or names for row in _rows(name, fits, order, pooled)]
+    chosen = {name: readable_unit(name, list(fits.values())) for name in names} | dict(units or {})
+    rows = [row for name in columns or names for row in _rows(name, chosen[name], fits, order, pooled)]
     told = credits({name: fit.provenance for name, fit in fits.items()})
     figure = picture(0.75 + ROW * len(rows), title or _forest_title(rows, level), told)
     axes = figure.add_subplot()
@@ -133,19 +147,35 @@ def _require_fits(fits: Mapping[str, CoxFit]) -> float:
     return levels[0]
 
 
-def _rows(column: str, fits: Mapping[str, CoxFit], order: Sequence[str], pooled: str) -> list[Row]:
+def readable_unit(column: str, fits: Sequence[CoxFit]) -> float:
+    """Return the step in a column to state its ratio for: 1, or a power of ten if the ratio reads 1.00."""
+    far = 0.0
+    for fit in fits:
+        if column in fit.columns:
+            place, wide = fit.columns.index(column), float(norm.ppf(0.5 + fit.level / 2))
+            far = max(far, abs(float(fit.coefficients[place])) + wide * float(fit.standard_errors[place]))
+    if not 0 < far < SAME_AS_ONE:
+        return 1.0
+    return 10.0 ** float(np.ceil(np.log10(SEEN / far)))
+
+
+def _rows(
+    column: str, unit: float, fits: Mapping[str, CoxFit], order: Sequence[str], pooled: str
+) -> list[Row]:
     """A heading and a row for each fit that has the column; without a heading if there is one fit alone."""
+    named = column if unit == 1 else f"{column}, per {unit:g}"
     own = [name for name in order if column in fits[name].columns]
     places = [fits[name].columns.index(column) for name in own]
-    centres = np.array([fits[name].coefficients[place] for name, place in zip(own, places, strict=True)])
-    errors = np.array([fits[name].standard_errors[place] for name, place in zip(own, places, strict=True)])
+    pairs = list(zip(own, places, strict=True))
+    centres = unit * np.array([fits[name].coefficients[place] for name, place in pairs])
+    errors = unit * np.array([fits[name].standard_errors[place] for name, place in pairs])
     half = float(norm.ppf(0.5 + fits[own[0]].level / 2)) * errors
     sites = np.array([name != pooled for name in own])
     precision = errors.min(where=sites, initial=np.inf) ** 2 / errors**2
     alone = len(order) == 1
     rows = [
         Row(
-            column if alone else name,
+            named if alone else name,
             "site" if one else "pooled",
             float(centre),
             float(wide),
@@ -154,7 +184,7 @@ def _rows(column: str, fits: Mapping[str, CoxFit], order: Sequence[str], pooled:
         )
         for name, one, centre, wide, weight in zip(own, sites, centres, half, precision, strict=True)
     ]
-    heading = Row(column, "heading", aside=_spread(centres[sites], errors[sites]))
+    heading = Row(named, "heading", aside=_spread(centres[sites], errors[sites]))
     return rows if alone else [heading, *rows]
 
 
@@ -200,8 +230,12 @@ def mark_ratios(axes: Axes, low: float, high: float, share: float) -> None:
 
 def ratio_marks(low: float, high: float) -> list[float]:
     """The ratios to mark between two log ratios: few, and over most of the way."""
-    within = ([mark for mark in marks if low <= np.log(mark) <= high] for marks in RATIOS)
-    sets = [marks for marks in within if len(marks) <= MARKS]
+    # The last set is coarse enough for any axis: powers of ten, few of them.
+    every = int(np.ceil((high - low) / ((MARKS - 1) * np.log(10.0))))
+    far = int(np.ceil(max(-low, high) / np.log(10.0)))
+    coarse = [10.0**power for power in range(-every * (far // every), far + 1, every)]
+    within = ([mark for mark in marks if low <= np.log(mark) <= high] for marks in (*RATIOS, coarse))
+    sets = [marks for marks in within if 0 < len(marks) <= MARKS]
     shares = [float(np.log(marks[-1] / marks[0])) / (high - low) for marks in sets]
     return next(
         (marks for marks, share in zip(sets, shares, strict=True) if share > 0.6),
@@ -260,7 +294,7 @@ def tornado(found: "Sequence[Effects]", *, person: str, features: str, models: i
     order: list[int] = np.argsort(-strengths.max(axis=0), kind="stable")[:ROWS].tolist()
     names = [first.changes[place].words(sides) for place in order]
     drawn: list[Rows] = [[one.found[place][:sides] for place in order] for one in found]
-    note = footnote(MODELLED, person, *_legend(drawn, first, features, models))
+    note = footnote(MODELLED, person, *_legend(drawn, first, features, models), NO_ESTIMATE)
     most = int(strengths[:, order[0]].argmax())
     whose = f" by model {most + 1}" * (models > 1)
     title = _title(names[0], f"{_asides(drawn[most][0], first)}{whose}", first)
@@ -279,21 +313,22 @@ def tornado(found: "Sequence[Effects]", *, person: str, features: str, models: i
     told = [f"{name}: {_asides(row, first)}" for name, row in zip(names, drawn[0], strict=True)]
     first_of = f", by model 1 of {models}" * (models > 1)
     words = f"{_measure(first)}{first_of}, the strongest first. {'; '.join(told)}."
-    return Figure("feature-effects", figure, words)
+    return Figure("feature-effects", figure, f"{words} {NO_ESTIMATE}")
 
 
 def _measure(found: "Effects") -> str:
     """Return the axis label in words."""
     if found.when is None:
-        return "Hazard ratio of a step in one feature"
+        return "Change of the model's log hazard by one step in one feature"
     return f"Change of the chance of an event until {found.when:.4g}, in percentage points"
 
 
 def _title(name: str, most: str, found: "Effects") -> str:
     """Return a title that names the feature with the largest effect, and its effect."""
     if found.when is None:
-        return f"Hazard ratios: {name} is the farthest from 1 ({most})"
-    return f"{name} changes the chance of an event until {found.when:.4g} most ({most} points)"
+        return f"Model weights per step: {name} has the largest ({most})"
+    when = f"the chance of an event until {found.when:.4g}"
+    return f"Model predictions: {name} changes {when} most ({most} points)"
 
 
 def _legend(drawn: Sequence[Rows], found: "Effects", features: str, models: int) -> list[str]:
@@ -310,32 +345,31 @@ def _legend(drawn: Sequence[Rows], found: "Effects", features: str, models: int)
 def _axis(axes: Axes, names: Sequence[str], drawn: Sequence[Rows], found: "Effects") -> None:
     """A row for each name, and an axis that holds every dot."""
     values = np.array([value for rows in drawn for row in rows for value in row])
-    if found.when is None:
-        tidy(axes, f"{_measure(found)}, log scale", "")
-        least = float(np.log(LEAST_RATIO))
-        low, high = min(float(np.log(values.min())), -least), max(float(np.log(values.max())), least)
-        mark_ratios(axes, low, high, share=0.06)
-    else:
-        tidy(axes, _measure(found), "")
-        axes.set_xlim(*reach(100 * values, [-LEAST_POINTS, LEAST_POINTS]))
-        axes.xaxis.set_major_locator(MaxNLocator(7, steps=ROUND))
-        axes.axvline(0, color=GREY, linewidth=0.9)
+    tidy(axes, _measure(found), "")
+    least = LEAST_WEIGHT if found.when is None else LEAST_POINTS
+    axes.set_xlim(*reach(_unit(found) * values, [-least, least]))
+    axes.xaxis.set_major_locator(MaxNLocator(7, steps=ROUND))
+    axes.axvline(0, color=GREY, linewidth=0.9)
     name_rows(axes, names)
 
 
 def _draw(axes: Axes, rows: Rows, found: "Effects", shade: str, shift: float) -> None:
     """Draw dots, filled and hollow, each joined with the line of no effect."""
-    unit, middle = (1.0, 1.0) if found.when is None else (100.0, 0.0)
+    unit = _unit(found)
     for side, fill in enumerate((shade, "white")):
         known = [(place + shift, unit * row[side]) for place, row in enumerate(rows) if len(row) > side]
         if known:
             heights, values = np.array(known, dtype=np.float64).T
-            axes.hlines(heights, middle, values, color=shade, linewidth=1.2 if side == 0 else 0.8)
+            axes.hlines(heights, 0.0, values, color=shade, linewidth=1.2 if side == 0 else 0.8)
             dots(axes, values, heights, shade, mfc=fill)
 
 
 def _asides(row: tuple[float, ...], found: "Effects") -> str:
     """The numbers of a row as text."""
-    if found.when is None:
-        return ", ".join(f"{value:.2f}" if value < 100 else f"{value:.2g}" for value in row)
-    return ", ".join(f"{100 * value:+.1f}".replace("-", MINUS) for value in row)
+    decimals = 2 if found.when is None else 1
+    return ", ".join(f"{_unit(found) * value:+.{decimals}f}".replace("-", MINUS) for value in row)
+
+
+def _unit(found: "Effects") -> float:
+    """Return the unit of numbers in a figure: percentage points for probabilities."""
+    return 1.0 if found.when is None else 100.0

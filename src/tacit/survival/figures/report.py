@@ -30,7 +30,7 @@ from tacit.survival.figures.curves import (
     time_axis,
     time_lines,
 )
-from tacit.survival.figures.importance import ROWS, forest, tornado
+from tacit.survival.figures.importance import ROWS, forest, readable_unit, tornado
 from tacit.survival.models.learner import SurvivalLearner
 from tacit.survival.models.prediction import GridModel, IncidenceModel, RelativeModel
 from tacit.survival.partial_effects import TRIED, Effects, Person, changes, describe_typical, effects, typical
@@ -137,13 +137,17 @@ def _cox_figures(task: Cox, state: Array) -> list[Figure]:
     ends = ("exp(coef)", f"exp(coef) lower {share}", f"exp(coef) upper {share}")
     rows = table[list(ends)].to_numpy(dtype=np.float64)[order]
     names = [fit.columns[place] for place in order]
+    units = {name: readable_unit(name, [fit]) for name in names}
+    per = {name: "" if units[name] == 1 else f" per {units[name]:g}" for name in names}
     lines = [
-        f"{shorten_label(name)} {middle:.2f} ({low:.2f} to {high:.2f})"
-        for name, (middle, low, high) in zip(names, rows.tolist(), strict=True)
+        f"{shorten_label(name)}{per[name]} {middle:.2f} ({low:.2f} to {high:.2f})"
+        for name, (middle, low, high) in (
+            (name, row ** units[name]) for name, row in zip(names, rows, strict=True)
+        )
     ]
     some = f", the clearest {len(names)} of {len(fit.columns)}" * (len(names) < len(fit.columns))
     words = f"Hazard ratios with {100 * fit.level:g} % intervals{some}: {'; '.join(lines)}."
-    return [Figure("hazard-ratios", forest({"all sites": fit}, columns=names), words)]
+    return [Figure("hazard-ratios", forest({"all sites": fit}, columns=names, units=units), words)]
 
 
 def _network_figures(
@@ -152,7 +156,7 @@ def _network_figures(
     """The figures of one network, or of several."""
     usual, person = typical(task.columns, task.encoding), describe_typical(task.columns, task.encoding)
     changed, many = changes(task.columns, task.encoding), len(models)
-    # Before a run is over the common baseline hazard is not known: there are hazard ratios at most.
+    # Before a run is over the common baseline hazard is not known: there are weights at most.
     curves = not any(isinstance(model, RelativeModel) and model.baseline is None for model in models)
     if not curves and task.kind == "cox-time":
         return []
@@ -194,7 +198,6 @@ def _most_different(found: Effects) -> list[Person]:
     """Return the people farthest from the typical person, some to either side if there are any."""
     people = [one for change in found.changes for one in change.people]
     moved = np.array([value for row in found.found for value in row])
-    moved = np.log(moved) if found.when is None else moved
     chosen: list[int] = []
     for place in np.argsort(-np.abs(moved), kind="stable").tolist():
         same = sum((moved[other] > 0) == (moved[place] > 0) for other in chosen)
