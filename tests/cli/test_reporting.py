@@ -41,6 +41,11 @@ class Stopped(BaseException):
     """The machine went down."""
 
 
+@pytest.fixture(autouse=True)
+def undrawn():
+    """Nothing is left out: here reports are drawn as users see them."""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("runs")
