@@ -691,7 +691,7 @@ def test_a_row_before_the_first_is_found_when_the_ledger_is_opened(written, mode
     connection.execute("INSERT INTO entries VALUES (-1, '{}', x'00')")
     connection.execute(guard)
     connection.close()
-    with pytest.raises(LedgerTampered, match="3 rows were written, 4 are there"):
+    with pytest.raises(LedgerTampered, match="3 rows were written, 4 exist"):
         Ledger(written, mode=mode)
 
 

@@ -94,8 +94,8 @@ class Entry:
             return msgspec.json.decode(files.read_bytes(self.place / KNOWN), type=_Known)
         if self.book.exists():
             raise LedgerUnusable(
-                f"{self.place} has lost {KNOWN}, which says whose runs are in {BOOK}: put it back from a "
-                f"backup; if there is none, move {self.place} away, and its runs are forgotten"
+                f"{self.place} has lost {KNOWN}, which says whose runs are in {BOOK}: restore it from a "
+                f"backup; without one, move {self.place} away, and its runs are forgotten"
             )
         return _Known()
 
@@ -253,7 +253,7 @@ class Index:
         if self._has_entries():
             raise LedgerUnusable(
                 f"{self.root} holds books of data and has lost the file {KEY}, by which people are "
-                f"recognised: put it back from a backup; if there is none, move {self.root} away: books "
+                f"recognised: restore it from a backup; without one, move {self.root} away: books "
                 "beside files are found again, runs on arrays are forgotten"
             )
         if make:
@@ -266,8 +266,8 @@ class Index:
     def _require_data(self) -> None:
         if not (self.root / DATA).is_dir():
             raise LedgerUnusable(
-                f"{self.root} has lost the folder {DATA}, in which the books of data are: put it back from a "
-                f"backup; if there is none, move {self.root} away: books beside files are found again, runs "
+                f"{self.root} has lost the folder {DATA}, in which the books of data are: restore it from a "
+                f"backup; without one, move {self.root} away: books beside files are found again, runs "
                 "on arrays are forgotten"
             )
 

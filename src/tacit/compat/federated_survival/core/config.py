@@ -6,7 +6,8 @@ made and again when a run begins, since fields may be set in between.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Self, cast
+from inspect import Signature, signature
+from typing import Any, ClassVar, Self, cast
 
 from tacit.errors import is_between, require, require_count, require_positive, require_rate, require_word
 from tacit.privacy.accounting.release import require_delta
@@ -120,6 +121,8 @@ class FSAConfig:
     split_alpha: float = 0.5
     test_size: float = 0.2
     dp_unit: str = "record"
+    # That of the fields: `inspect` would read the one of `__new__`.
+    __signature__: ClassVar[Signature]
 
     def __new__(cls, *given: object, **named: object) -> Self:
         """Note which options are given: one that is said counts as chosen, though it equals its default."""
@@ -184,3 +187,7 @@ class FSAConfig:
         defaults = {entry.name: entry.default for entry in fields(self)}
         said = name in vars(self).get("_chosen", ())
         return said or getattr(self, name) not in (defaults[name], {})
+
+
+_, *_parameters = signature(FSAConfig.__init__).parameters.values()
+FSAConfig.__signature__ = Signature(_parameters)
