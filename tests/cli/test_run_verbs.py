@@ -100,7 +100,7 @@ def interrupted(folder):
 @pytest.fixture(scope="module")
 def resumed(folder, interrupted):
     """The run that was interrupted, resumed by the very words that were said."""
-    found = re.search(r"go on with: tacit (.+)$", interrupted[2], re.MULTILINE)
+    found = re.search(r"resume with: tacit (.+)$", interrupted[2], re.MULTILINE)
     assert found is not None
     return tacit(folder, *shlex.split(found[1]), "--json", "-q")
 

@@ -119,7 +119,8 @@ def test_whoever_trusts_a_folder_says_so_and_is_told_what_is_imported(trap: Path
 
 
 def test_a_file_is_planned_once_it_was_said_what_is_imported(trap: Path):
-    (trap.parent / "own.toml").write_text((trap / "experiment.toml").read_text())
+    kind = f'"evil_{trap.parent.name}:Task"'
+    (trap.parent / "own.toml").write_text(SIMULATED.replace('"logistic-hazard"', kind))
     (trap / f"evil_{trap.parent.name}.py").rename(trap.parent / f"evil_{trap.parent.name}.py")
     code, _, err = tacit("plan", "own.toml")
     assert code == 0, err
@@ -201,9 +202,7 @@ def test_a_header_that_names_a_column_twice_is_refused(folder: Path):
     (folder / "s.toml").write_text(
         CSV.replace('path = "patients.csv"', 'path = "patients.csv"\ntime = "days"\nevent = "relapse"')
     )
-    rows = "".join(
-        f"{40 + i % 40},{('oslo', 'aker', 'bergen')[i % 3]},{100 + i},{i % 2}\n" for i in range(60)
-    )
+    rows = "".join(f"{40 + i % 40},{('oslo', 'aker', 'bergen')[i % 3]},{1 + i},{i % 2}\n" for i in range(60))
     (folder / "patients.csv").write_text("days,site,days,relapse\n" + rows)
     assert "its header names the column 'days' 2 times: rename all but one" in refused("run", "s.toml")
     # Blanks around a name do not make it another one.

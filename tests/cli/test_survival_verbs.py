@@ -60,8 +60,8 @@ def test_what_is_asked_once_is_planned_charged_and_said(folder: Path):
     (folder / "trial.toml").write_text("rounds = 2\n" + data + task("cox-ph") + PRIVATE)
     code, said, err = tacit("plan", "trial.toml")
     assert code == 0, err
-    assert "1 noisy sum, for the time grid, about" in said
-    assert "1 noisy sum, for the baseline hazard, about" in said
+    assert "1 noisy sum, for the time grid, over" in said
+    assert "1 noisy sum, for the baseline hazard, over" in said
     planned = json.loads(tacit("plan", "trial.toml", "--json")[1])["promise"]["epsilon"]
     code, out, err = tacit("run", "trial.toml", "--out", "run", "--json")
     assert code == 0, err
@@ -111,4 +111,4 @@ def test_statistics_are_listed_planned_and_run_like_any_task(folder: Path):
     (folder / "cox.toml").write_text(SIMULATED + '[task]\nkind = "cox"\n' + PRIVATE)
     code, _, err = tacit("plan", "cox.toml")
     assert code == 2
-    assert "cox keeps no promise" in err
+    assert "cox cannot keep a promise" in err

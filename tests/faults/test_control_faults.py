@@ -371,6 +371,8 @@ def test_a_place_that_nobody_may_write_to_is_refused(tmp_path):
     """Root may write anywhere, so the process becomes nobody first."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o555)
+        # Modules that are imported later may be in a folder of root's.
+        fit(TASK, federation(), rounds=1).model.save(tmp_path / "agent.zip")
 
         def work():
             if os.geteuid() == 0:

@@ -288,7 +288,7 @@ def called(names: dict[int, str]) -> pd.DataFrame:
 FILES: dict[str, tuple[pd.DataFrame | bytes | None, str]] = {
     "missing": (None, "x1.csv cannot be read: No such file or directory"),
     "empty": (b"", "x1.csv cannot be read: No columns"),
-    "not text": (bytes(range(256)), "x1.csv cannot be read: 'utf-8' codec"),
+    "not text": (bytes(range(256)), "x1.csv cannot be read: its text must be UTF-8"),
     "no rows": (frame(0), "x1.csv holds no records"),
     "fewer subjects": (
         frame(50),

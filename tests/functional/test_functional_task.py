@@ -305,7 +305,7 @@ def test_a_task_for_columns_and_a_federation_of_rows_do_not_go_together():
 def test_a_party_that_sends_nothing_ends_the_round_and_says_who():
     task = Boosting(**QUICK).with_privacy(Open()).bind(federation(), Provenance(Open(), public=True))
     sent = task.train(np.zeros(1), federation().cohort(["party-1"]), NoPrivacy(), Key(1))
-    with pytest.raises(TacitError, match="party-2 sent nothing that can be used"):
+    with pytest.raises(TacitError, match="party-2 sent no usable answer"):
         task.join_columns(sent)
 
 

@@ -179,7 +179,7 @@ def test_what_privacy_adds_to_an_open_run_is_noise_of_the_charged_law_and_scale(
 @pytest.mark.parametrize("unit", ["record", "site"])
 def test_the_noise_of_sites_rounds_and_seeds_has_nothing_in_common(unit):
     task = Supervised(module=zeros(nn.Linear(60, 50)), loss=nothing, steps=2, sample=0.5)
-    tables = {name: table(drawn(20, 60)) for name in ("oslo", "bergen", "tromso")}
+    tables = {name: table(drawn(20, 60, seed)) for seed, name in enumerate(("oslo", "bergen", "tromso"))}
     seen = []
     for seed in (0, 1):
         engine, whole = Watched(), Federation(tables, records=60)

@@ -161,7 +161,7 @@ def _remote_records(data: Csv, column: str | None) -> Document:
             raise InvalidValue(
                 f"column {name!r} holds words: name them in [data.levels], or leave it out (`leave`)"
             )
-    rules: dict[str, Any] = {name: vars(data)[name] for name in RULES}
+    rules: dict[str, Any] = {name: getattr(data, name) for name in RULES}
     return {"kind": "held-records", "columns": columns, **{key: rule for key, rule in rules.items() if rule}}
 
 

@@ -293,7 +293,7 @@ def _mend_feature(name: str, values: ArrayLike) -> str:
 
 def _mend_target(name: str, values: ArrayLike) -> str:
     """Advise about a target that does not hold numbers."""
-    if np.asarray(values).dtype.kind == "m":
+    if _dtype_kind(values) == "m":
         return f'it holds durations: give numbers, as in frame["{name}"] = frame["{name}"].dt.days'
     if _all_like(values, DATE):
         return f"it holds dates: {_days(name)}"
@@ -322,16 +322,15 @@ def _mend_commas(name: str) -> str:
 
 def _all_like(values: ArrayLike, pattern: re.Pattern[str]) -> bool:
     """True if every value that is no number is written like this."""
-    found = np.asarray(values)
-    if found.dtype.kind == "M":
+    if _dtype_kind(values) == "M":
         return pattern is DATE
-    strange = [value for value in found.astype(object).ravel() if not _reads(value)]
+    strange = [value for value in _objects(values) if not _reads(value)]
     return bool(strange) and all(pattern.fullmatch(str(value)) is not None for value in strange)
 
 
 def _words_of(values: ArrayLike) -> list[str]:
     """The different words of a column, if they are few."""
-    found = sorted({value for value in np.asarray(values, dtype=object).ravel() if isinstance(value, str)})
+    found = sorted({value for value in _objects(values) if isinstance(value, str)})
     return found if len(found) <= SHOWN else []
 
 
@@ -344,7 +343,23 @@ def _levels_to_give(name: str, words: Sequence[str]) -> str:
 
 def _wordy(values: ArrayLike) -> list[int]:
     """The positions of what does not read as a number, from 1 on."""
-    return [row for row, value in enumerate(np.asarray(values, dtype=object).ravel(), 1) if not _reads(value)]
+    return [row for row, value in enumerate(_objects(values), 1) if not _reads(value)]
+
+
+def _objects(values: ArrayLike) -> list[Any]:
+    """List single values; rows of different lengths stay rows, and what makes no array has none."""
+    try:
+        return list(np.asarray(values, dtype=object).ravel())
+    except (ValueError, TypeError, RuntimeError):
+        return []
+
+
+def _dtype_kind(values: ArrayLike) -> str:
+    """Return numpy's letter for the kind of values; `O` for what makes no array."""
+    try:
+        return np.asarray(values).dtype.kind
+    except (ValueError, TypeError, RuntimeError):
+        return "O"
 
 
 def _reads(value: Any) -> bool:  # noqa: ANN401
