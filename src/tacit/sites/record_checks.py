@@ -16,6 +16,8 @@ from tacit.sites.table import Table
 
 # The largest spread of a feature that training without a scale is fit for.
 WIDEST = 100.0
+# The part of the records at each end of a feature that its usual spread leaves out, at least one.
+ENDS = 1 / 20
 # Different records, as a part of all, from which on equal ones are copies rather than coarse data; and the
 # fewest records that show it.
 DIFFERENT, SHOWING = 1 / 3, 20
@@ -24,8 +26,13 @@ SMALL = 1e-6
 
 
 def require_scaled(table: Table, place: str) -> None:
-    """Refuse features of such different sizes that one of them drowns all others."""
-    wide = spreads_of(table) > WIDEST
+    """Refuse features of such different sizes that one of them drowns all others.
+
+    The usual spread decides: a single record of absurd size is clipped like any other, and a refusal
+    would reveal it.
+    """
+    spreads = usual_spreads_of(table)
+    wide = spreads > WIDEST
     if wide.any():
         name = table.columns[int(np.argmax(wide))]
         must = (
@@ -33,7 +40,7 @@ def require_scaled(table: Table, place: str) -> None:
             f'as in center = {{ "{name}" = 50.0 }} and scale = {{ "{name}" = 10.0 }} in [data]'
         )
         raise InvalidValue(
-            f"{name} in {place} is not allowed: it spans {spreads_of(table)[wide][0]:.4g}, and {must}",
+            f"{name} in {place} is not allowed: its usual values span {spreads[wide][0]:.4g}, and {must}",
             rule=f"{name} is not allowed: {must}",
         )
 
@@ -108,3 +115,15 @@ def spreads_of(table: Table) -> Array:
     if len(table) == 0:
         return np.zeros(len(table.columns))
     return np.ptp(table.features, axis=0)
+
+
+def usual_spreads_of(table: Table) -> Array:
+    """The spread of each feature without the smallest and the largest values (columns).
+
+    Guarantee:
+        A value beyond all others in its column is never part of the result, however large it is.
+    """
+    left_out = max(1, int(len(table) * ENDS))
+    if len(table) <= 2 * left_out:
+        return np.zeros(len(table.columns))
+    return np.ptp(np.sort(table.features, axis=0)[left_out : len(table) - left_out], axis=0)
