@@ -406,7 +406,7 @@ REFUSED_EARLY = [
     ("carts", ("task.center=[1, 1, 1, nan]",), "[task] center = "),
     ("carts", ("task.limit=inf",), "[task] limit = inf is not allowed"),
     ("carts", ("task.rollout=3",), "[task] rollout = 3 is not allowed"),
-    ("carts", ("task.inputs=3",), "inputs = 3 is not allowed"),
+    ("carts", ("task.inputs=3",), "[task] inputs is not known"),
     ("carts", ('data.options={render_mode="human"}',), "render_mode = 'human' is not allowed"),
     ("carts", ("augment={}",), "[augment] does not go with ppo"),
     ("carts", ('sites={worlds={" moon"={}}}',), "site = ' moon' is not allowed"),

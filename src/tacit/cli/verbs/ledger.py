@@ -141,13 +141,10 @@ def _unbound(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Say what the total of several plans means where no budget was set for them."""
     if found["budgets"] or found["plans"] <= 1:
         return []
-    from tacit.privacy.ledger.total import SET_ONE
+    from tacit.privacy.ledger.total import SET_ONE, UNBOUND
 
     way_out = f" ({SET_ONE})" if "data" in found else ""
-    words = (
-        "as much as a budget fixed in advance; none is set, so a decision by results to continue may raise "
-    )
-    return [("note", f"{words}delta{way_out}")]
+    return [("note", f"as much as a lifetime budget fixed in advance; {UNBOUND}{way_out}")]
 
 
 def _by_basis(found: Mapping[str, Any]) -> list[tuple[str, str]]:
