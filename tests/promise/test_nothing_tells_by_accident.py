@@ -23,7 +23,6 @@ from tacit.learning.supervised import Supervised
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.policy import Privacy
 from tacit.runs.stopping import Stopping
-from tacit.sites import record_checks
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.sites.vertical import VerticalFederation
@@ -41,12 +40,6 @@ OPTIONS: dict[str, dict[str, object]] = {
     "cox-ph": {"groups_per_site": 20},
     **{kind: {"hidden": (5,)} for kind in ("logistic-hazard", "pc-hazard")},
 }
-
-
-@pytest.fixture(autouse=True)
-def unchecked(monkeypatch):
-    """Train on absurd records, which are refused under a promise: arithmetic must not rely on that."""
-    monkeypatch.setattr(record_checks, "WIDEST", np.inf)
 
 
 def federation(size: float | None) -> RowFederation:
