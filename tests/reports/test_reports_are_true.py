@@ -150,7 +150,7 @@ def test_a_run_that_was_cut_off_tells_what_left_so_far_and_not_what_was_planned(
         asked.run(folder / "run", callbacks=[stop])
     found = told(folder / "run")
     assert found["left"]["released"][-1].startswith("2 noisy sums over the records of each of 3 sites")
-    assert any(alert["words"].startswith("Not over: 2 rounds are") for alert in found["alerts"])
+    assert any(alert["words"].endswith("the state after 2 rounds.") for alert in found["alerts"])
     spent = found["ledger"]["epsilon"]
     assert f"epsilon {spent:.3g} of {found['promise']['planned']:.3g} spent" in words(folder / "run")
 

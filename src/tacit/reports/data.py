@@ -130,11 +130,12 @@ def alerts(run: ReportData) -> list[dict[str, str]]:
         *_about_the_ledger(run),
     ]
     found += _about_the_audit(run)
+    done = len(run.record.rounds)
+    rounds = f"{done} round{'s' * (done != 1)}"
     if run.record.stopped:
-        found.append(("mind", f"Ended early, after {len(run.record.rounds)} rounds: {run.record.stopped}."))
+        found.append(("mind", f"Ended early, after {rounds}: {run.record.stopped}."))
     if run.under_way:
-        done = len(run.record.rounds)
-        found.append(("mind", f"Not over: this page shows the state after {done} rounds."))
+        found.append(("mind", f"Not over: this page shows the state after {rounds}."))
     found += [("mind", f"Trouble: {line}.") for line in run.record.warnings()]
     found += [("mind", f"{note[:1].upper()}{note[1:].rstrip('.')}.") for note in run.record.notes]
     return [{"tone": tone, "words": words} for tone, words in found]
