@@ -113,6 +113,7 @@ def test_a_run_keeps_its_promise_and_one_with_half_the_noise_is_found_out(asked,
     read, count = asked(text, changes), 1000 if "secret" in name else 3000
     honest = audit_run(read, canaries=count)
     assert honest.kept
+    require_heard(honest)
     assert honest.claim == pytest.approx(8.0, rel=0.01)
     assert honest.fitted > 4.0
     halve(monkeypatch)
@@ -121,7 +122,7 @@ def test_a_run_keeps_its_promise_and_one_with_half_the_noise_is_found_out(asked,
     assert broken.claim == pytest.approx(honest.claim, rel=1e-9)
 
 
-@pytest.mark.parametrize("epsilon", [4.0, 8.0])
+@pytest.mark.parametrize("epsilon", [pytest.param(4.0, marks=pytest.mark.slow), 8.0])
 def test_of_a_full_batch_the_audit_reaches_most_of_the_truth(asked, epsilon):
     found = audit_run(asked(SURVIVAL, [f"privacy.epsilon={epsilon}"]))
     assert found.claim == pytest.approx(epsilon, rel=1e-3)
@@ -226,12 +227,17 @@ def test_noise_that_is_the_same_at_all_sites_is_found_out(asked, monkeypatch):
     assert not audit_run(asked(SURVIVAL), canaries=1000).fresh
 
 
-@pytest.mark.parametrize("name", RUNS)
-def test_every_answer_that_was_charged_was_heard(asked, name):
-    text, changes = RUNS[name]
-    found = audit_run(asked(text, changes), canaries=400)
+def require_heard(found):
+    """Every answer that was charged was heard, and no noise twice."""
     assert found.heard >= found.charged > 0
     assert found.echo < 6
+
+
+# Of the other runs, that is looked at where they keep their promise.
+@pytest.mark.parametrize("name", SLOWEST)
+def test_every_answer_that_was_charged_was_heard(asked, name):
+    text, changes = RUNS[name]
+    require_heard(audit_run(asked(text, changes), canaries=400))
 
 
 def test_nobody_stops_early_by_what_is_not_paid_for(asked):

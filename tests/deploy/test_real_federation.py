@@ -1,6 +1,6 @@
 """A real federation on loopback: Flower's own programs, TLS, node keys, guards, and the command line.
 
-The one test of the suite that starts everything; it takes a minute or two, most of it Flower's own.
+Two tests start everything, the shorter one before every landing: a minute, most of it Flower's own.
 """
 
 import subprocess
@@ -63,9 +63,9 @@ def end(program: "subprocess.Popen[bytes]") -> None:
 
 
 @contextmanager
-def standing(tmp_path: Path):
+def standing(tmp_path: Path, *changes: str):
     """A federation of two sites that is up, and gone afterwards."""
-    chosen = experiment.read(SURVIVAL, SMALL)
+    chosen = experiment.read(SURVIVAL, [*SMALL, *changes])
     federation = chosen.open_federation()
     out = tmp_path / "town"
     document, tables = lay_out(chosen, federation, out)
@@ -80,22 +80,28 @@ def standing(tmp_path: Path):
         assert not Path(f"/proc/{pid}").exists(), role
 
 
-def test_two_sites_come_to_what_one_process_does_and_strangers_are_turned_away(tmp_path: Path):
-    with standing(tmp_path) as (made, up, chosen, federation):
+def test_two_sites_come_to_what_one_process_does(tmp_path: Path):
+    with standing(tmp_path, "rounds=1") as (made, _, chosen, federation):
         run = launch(made.coordinator, default_place(made.coordinator))
-        alone = chosen.run_on(federation, tmp_path / "alone")
-        assert float(np.abs(run.state - alone.state).max()) <= 1e-6
-        assert charges(run.path) == charges(alone.path) != []
-        assert run.scores == pytest.approx(alone.scores, abs=1e-9)
-        assert not run.record.warnings()
-        strangers(made.sites["site-1"], tmp_path, up.log("superlink"))
+        require_equal(run, chosen.run_on(federation, tmp_path / "alone"))
 
 
 @pytest.mark.slow
-def test_a_site_whose_life_has_no_room_left_refuses_with_the_reason_in_both_logs(tmp_path: Path):
-    with standing(tmp_path) as (made, up, _, _):
-        launch(made.coordinator, default_place(made.coordinator))
+def test_two_rounds_are_those_of_one_process_strangers_are_turned_away_and_a_spent_site_refuses(
+    tmp_path: Path,
+):
+    with standing(tmp_path) as (made, up, chosen, federation):
+        run = launch(made.coordinator, default_place(made.coordinator))
+        require_equal(run, chosen.run_on(federation, tmp_path / "alone"))
+        strangers(made.sites["site-1"], tmp_path, up.log("superlink"))
         over_budget(made, up)
+
+
+def require_equal(run, alone) -> None:
+    assert float(np.abs(run.state - alone.state).max()) <= 1e-6
+    assert charges(run.path) == charges(alone.path) != []
+    assert run.scores == pytest.approx(alone.scores, abs=1e-9)
+    assert not run.record.warnings()
 
 
 def strangers(site: Path, tmp_path: Path, superlink: Path) -> None:
