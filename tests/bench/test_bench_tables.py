@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench import COMPARISONS, tables
+from bench import __main__ as command
 from bench.racing import Recorded
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +82,21 @@ def test_a_run_changes_no_published_result_until_it_is_published(tmp_path, monke
     assert json.loads((kept / "step.json").read_text()) == {"races": []}
     assert not list(latest.iterdir())
     assert written == ["README.md", "bench.md"]
+
+
+def test_a_comparison_writes_beside_what_these_tests_look_at(tmp_path, monkeypatch):
+    """`make bench-step` on a slow machine, whatever it finds, leaves `make test` as it was."""
+    looked_at = [*tables.RESULTS.iterdir(), ROOT / "README.md", tables.PAGE]
+    before = [path.read_bytes() for path in looked_at]
+    assert "/bench/latest/" in (ROOT / ".gitignore").read_text().splitlines()
+    assert tables.LATEST == ROOT / "bench" / "latest"
+    monkeypatch.setattr(tables, "LATEST", tmp_path / "latest")
+    slow = found(ratio=0.01)
+    monkeypatch.setattr(command, "compared", lambda name: {"seconds": 1.0, "races": [slow], "growths": []})
+    command.main(["step"])
+    assert json.loads((tmp_path / "latest" / "step.json").read_text())["races"] == [slow]
+    assert [path.read_bytes() for path in looked_at] == before
+    assert sorted(tables.RESULTS.iterdir()) == sorted(looked_at[:-2])
 
 
 @pytest.mark.parametrize("name", COMPARISONS)
