@@ -269,7 +269,7 @@ def first(column: str, value: float) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("frame", "said"),
     [
-        (first("time", 0.0), "^time in site oslo is not allowed: 1 of 30 records are not above 0; correct them"),
+        (first("time", 0.0), "^time in site oslo is not allowed: 1 of 30 records are not above 0; correct"),
         (first("time", -3.0), "^time in site oslo is not allowed: 1 of 30 records are not above 0"),
         (first("event", 0.5), "^event in site oslo is not allowed: 1 of 30 .* whole number from 1 on"),
         (first("event", -1.0), "^event in site oslo is not allowed: 1 of 30 records are not 0 .censored"),

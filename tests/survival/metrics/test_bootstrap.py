@@ -196,7 +196,7 @@ def test_a_bug_of_the_metric_is_not_hidden():
     ("arrays", "options", "message"),
     [
         (([1, 2],), {}, "arrays = '1 of them'.*time and event"),
-        (([1, 2], [1, 0], [1, 2, 3]), {}, r"array 2 = 'shape \(3,\)'.*pass other arguments by functools.partial"),
+        (([1, 2], [1, 0], [1, 2, 3]), {}, r"array 2 = 'shape \(3,\)'.*by functools.partial"),
         (([1, 2], [1, 0], 5), {}, "array 2 = .*of 2 records"),
         (([1, 2], [1, 0], [[1], [2, 3]]), {}, "array 2 is not allowed"),
         (([1, 2], [1, 3]), {}, "event = '3'"),
