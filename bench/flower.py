@@ -20,9 +20,8 @@ import numpy as np
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 from tacit.deploy import folders
-from tacit.deploy.coordinator.run import default_place, launch
+from tacit.deploy.coordinator.run import ANYTHING, HERE, charges, default_place, launch, lay_out
 from tacit.deploy.processes import LINK, flwr, free_port, start_processes
-from tacit.deploy.rehearsal import ANYTHING, HERE, charges, lay_out
 from tacit.experiments import experiment
 
 ROOT = Path(__file__).parents[1]

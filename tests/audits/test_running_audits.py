@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tacit.audits import IN_SECRET, affordable, audit_run
 from tacit.audits.canaries import CANARIED
 from tacit.audits.lower_bounds import FEWEST
-from tacit.audits.running import IN_SECRET, affordable, audit_run
 from tacit.errors import Refused
 from tacit.experiments import experiment
 from tacit.learning import optimizers

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tacit.deploy import folders
-from tacit.deploy.coordinator.run import run_federation
-from tacit.deploy.rehearsal import lay_out
+from tacit.deploy.coordinator.run import lay_out, run_federation
 from tacit.deploy.site.config import SiteLimits
 from tacit.deploy.site.guard import Guard
 from tacit.engines.messages import NoReply

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from in_process import handed
 
-from tacit.deploy.rehearsal import charges
+from tacit.deploy.coordinator.run import charges
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SURVIVAL, FUNCTIONAL = EXAMPLES / "survival.toml", EXAMPLES / "functional.toml"

@@ -13,10 +13,9 @@ import pytest
 from in_process import OPEN
 
 from tacit.deploy import certificates, folders
-from tacit.deploy.coordinator.run import default_place, launch
+from tacit.deploy.coordinator.run import charges, default_place, launch, lay_out
 from tacit.deploy.folders import commands
 from tacit.deploy.processes import free_port, start_processes
-from tacit.deploy.rehearsal import charges, lay_out
 from tacit.errors import BudgetExhausted
 from tacit.experiments import experiment
 

@@ -20,11 +20,10 @@ import numpy as np
 import tomli_w
 
 from tacit.deploy import folders
-from tacit.deploy.coordinator.run import default_place, launch
+from tacit.deploy.coordinator.run import ANYTHING, charges, default_place, launch
 from tacit.deploy.deployable import split_data
 from tacit.deploy.folders import commands
 from tacit.deploy.processes import ProcessGroup, free_port, online_nodes, start_processes
-from tacit.deploy.rehearsal import ANYTHING, charges
 from tacit.deploy.site.config import DOOR, LEDGER
 from tacit.engines.flower.socket import is_listening
 from tacit.experiments import experiment

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.errors import InvalidValue
-from tacit.functional.clip_radius import EDGES, SENSITIVITY, clip_correction, histogram, radius, shares
+from tacit.functional.tasks import EDGES, SENSITIVITY, clip_correction, histogram, radius, shares
 
 BINS = len(EDGES) - 1
 STEP = EDGES[1] / EDGES[0]

@@ -12,9 +12,8 @@ import pandas as pd
 from answers import Answer, Hanging, bounded, tacit
 from hostile import KEYS, WORDS, damage, damaged_bytes, damaged_text, literal, quoted, replace_oddly
 
-from tacit.deploy.coordinator.run import run_federation
+from tacit.deploy.coordinator.run import lay_out, run_federation
 from tacit.deploy.folders import write
-from tacit.deploy.rehearsal import lay_out
 from tacit.deploy.site.config import SiteLimits
 from tacit.deploy.site.guard import Guard
 from tacit.experiments import experiment

@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 
 from tacit.compat.functional_regressor import FunctionalRegressor
 from tacit.functional.boosting.moments import products
-from tacit.functional.clip_radius import ClipRadiusQuery
 from tacit.functional.curves import Curves, curves
 from tacit.functional.curves.basis import BSplines, Fourier, frame
 from tacit.functional.curves.smoothing import smooth_curves
-from tacit.functional.tasks import Boosting
+from tacit.functional.tasks import Boosting, ClipRadiusQuery
 from tacit.privacy.mechanisms import noise
 from tacit.privacy.mechanisms.vertical import (
     MOST_ADDED,

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.survival.models.deephit_ranking import compare
+from tacit.survival.models.deephit import compare
 
 UNITS, PLACES, SPREAD = 3, 6, 0.3
 

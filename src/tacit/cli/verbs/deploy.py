@@ -14,9 +14,9 @@ from tacit.cli.output import Changes, Console, verb
 from tacit.errors import InvalidValue, escape
 
 if TYPE_CHECKING:
+    from tacit.deploy.coordinator.run import RehearsalResult
     from tacit.deploy.deployable import DeployableExperiment
     from tacit.deploy.folders import DeployedFolders
-    from tacit.deploy.rehearsal import RehearsalResult
     from tacit.deploy.site.preflight import CheckResult
 
 site = typer.Typer(
@@ -124,7 +124,7 @@ def _rehearse(
     console: Console, file: Path, changes: list[str], sites: list[str], out: Path | None
 ) -> "RehearsalResult":
     """Start a whole federation on this machine, run an experiment on it, and stop it."""
-    from tacit.deploy import rehearsal
+    from tacit.deploy.coordinator.run import rehearse
     from tacit.experiments import experiment
     from tacit.reports.text import progress
     from tacit.runs.directory import place_for
@@ -136,9 +136,7 @@ def _rehearse(
     place = out or place_for(Path("runs") / f"{name}-rehearsal", resume=False)
     many = None if count is None else int(count)
     with progress(quiet=console.quiet) as watcher:
-        return rehearsal.rehearse(
-            file, out=place, changes=changes, sites=many, told=console.log, callbacks=[watcher]
-        )
+        return rehearse(file, out=place, changes=changes, sites=many, told=console.log, callbacks=[watcher])
 
 
 @site.command()

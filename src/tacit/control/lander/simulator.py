@@ -63,8 +63,14 @@ from tacit.control.lander.contacts import (
     update_pairs,
     update_proxies,
 )
-from tacit.control.lander.continuous import solve_toi
-from tacit.control.lander.solver import JOINTS, ORDER, init_joint, solve_joint_position, solve_velocities
+from tacit.control.lander.solver import (
+    JOINTS,
+    ORDER,
+    init_joint,
+    solve_joint_position,
+    solve_toi,
+    solve_velocities,
+)
 from tacit.runtime.jit import compiled
 
 Floats = NDArray[np.float32] | NDArray[np.float64]

@@ -12,7 +12,7 @@ import numpy as np
 from tacit.learning.batches import Marks
 from tacit.learning.elementwise import exp, log
 from tacit.runtime.arrays import Array
-from tacit.runtime.jit import contiguous
+from tacit.runtime.jit import compiled, contiguous
 from tacit.survival.models.losses import GridLoss
 
 
@@ -118,8 +118,6 @@ class IncidenceLoss(GridLoss):
     ) -> tuple[Array, Array]:
         """The ranking term of each unit, and its slope in the incidences; see `ranking.compare`."""
         # Loads numba, which is not needed without ranking.
-        from tacit.survival.models.deephit_ranking import compare
-
         weight = targets["weight"] if "weight" in targets else np.ones(present.shape)
         by_unit = (math.prod(present.shape[:-1]), present.shape[-1])
         slopes = np.zeros((*by_unit, chances.shape[-1]))
@@ -149,3 +147,49 @@ def _exponentiate(outputs: Array) -> tuple[Array, Array]:
 def _shares(raised: Array, beyond: Array) -> Array:
     """Chances in proportion to these numbers, the time beyond among them."""
     return raised / (raised.sum(axis=-1, keepdims=True) + beyond)
+
+
+@compiled
+def compare(
+    incidence: Array, seen: Array, time: Array, present: Marks, weight: Array, spread: float, slopes: Array
+) -> Array:
+    """The sum over pairs of each unit: the earlier should be likelier. Writes its slopes, too.
+
+    The term of members (j, i), the event of i before the time of j, is e to the lead of j's incidence over
+    i's in units of `spread`, at the time and of the cause of i's event, times the weight of i.
+
+    Args:
+        incidence: The chance of every cause until the end of every interval (units, members, places).
+        seen: 1 where an event was seen.
+        time: Until when each member was seen (units, members).
+        present: Mask of the members.
+        weight: Weight of each.
+        spread: Difference of incidences that counts as ranked.
+        slopes: Output for the slopes (units, members, places); zero so far.
+    """
+    units, members, places = incidence.shape
+    totals = np.zeros(units)
+    for unit in range(units):
+        chances, slope, until, here = incidence[unit], slopes[unit], time[unit], present[unit]
+        for early in range(members):
+            place = _first(seen[unit, early], places) if here[early] else places
+            if place == places:
+                continue
+            for late in range(members):
+                if here[late] and until[late] > until[early]:
+                    # Incidences lie between 0 and 1, so the exponent is bounded by 1 / spread.
+                    lead = (chances[late, place] - chances[early, place]) / spread
+                    term = math.exp(lead) * weight[unit, early]
+                    totals[unit] += term
+                    slope[late, place] += term / spread
+                    slope[early, place] -= term / spread
+    return totals
+
+
+@compiled
+def _first(marks: Array, places: int) -> int:
+    """The first mark, or behind the last place if there is none."""
+    for place in range(places):
+        if marks[place] > 0:
+            return place
+    return places
