@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from importlib.abc import Loader
 
     from tacit.aggregation.mean import Mean as Mean
-    from tacit.engines.local import Local as Local
+    from tacit.engines.base import Local as Local
     from tacit.errors import TacitError as TacitError
     from tacit.experiments.experiment import load as load
     from tacit.learning.supervised import Supervised as Supervised
@@ -60,7 +60,7 @@ _HOMES = {
     "Federation": "tacit.sites.federation:RowFederation",
     "Key": "tacit.runtime.keys",
     "Ledger": "tacit.privacy.ledger.store",
-    "Local": "tacit.engines.local",
+    "Local": "tacit.engines.base",
     "Mean": "tacit.aggregation.mean",
     "Open": "tacit.privacy.policy",
     "Privacy": "tacit.privacy.policy",

@@ -9,12 +9,12 @@ import pytest
 
 from tacit import Key, Open
 from tacit.audits.inversion import demonstrate, invert
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.errors import InvalidValue, Refused
 from tacit.experiments.experiment import construct_experiment
 from tacit.learning.perceptron import build_layers
 from tacit.privacy.mechanisms.base import NoPrivacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.sites.federation import RowFederation
 from tacit.sites.splits import Iid
 from tacit.sites.table import from_arrays

@@ -12,7 +12,7 @@ from tacit.audits.episodes import ReplayVectorEnv, collect_episodes, episodes
 from tacit.control.ppo import learn
 from tacit.errors import InvalidValue, Refused
 from tacit.experiments.experiment import construct_experiment
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 
 # The package has a function of the same name.
 audit = import_module("tacit.audits.episodes")

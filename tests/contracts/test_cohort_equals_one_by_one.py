@@ -17,12 +17,10 @@ from torch import Tensor, nn
 
 import tacit
 from tacit.aggregation.mean import Mean
-from tacit.engines.base import Engine, run_at_site
-from tacit.engines.local import Local
+from tacit.engines.base import Engine, Local, run_at_site
 from tacit.learning.supervised import Supervised
 from tacit.learning.task import Updates
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import RowFederation

@@ -17,7 +17,7 @@ from tacit.learning import optimizers
 from tacit.learning.perceptron import Perceptron
 from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.base import NoPrivacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runtime.arrays import Array
 from tacit.sites.table import Table, from_arrays
 from tacit.survival.models.learner import TimeGridQuery

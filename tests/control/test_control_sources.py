@@ -8,8 +8,7 @@ from tacit.control import PPO
 from tacit.control.sources import RemoteWorlds
 from tacit.errors import InvalidFile, InvalidValue
 from tacit.experiments.experiment import read
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.sites.environments import Scenes, Variants, World
 from tacit.sites.splits import NamedSites
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit.deploy.deployable import _unscale, split_data
-from tacit.engines.base import run_at_site
-from tacit.engines.local import Local
+from tacit.engines.base import Local, run_at_site
 from tacit.errors import Refused
 from tacit.experiments.experiment import Experiment, read
 from tacit.functional.curves import Curves
-from tacit.runs.setup import PreparedRun, prepare
+from tacit.runs.setup import prepare
+from tacit.runs.spec import PreparedRun
 from tacit.runtime.keys import Key
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table

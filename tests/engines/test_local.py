@@ -3,8 +3,7 @@
 import numpy as np
 
 from tacit import Federation
-from tacit.engines.base import RecordCountQuery, run_at_site
-from tacit.engines.local import Local
+from tacit.engines.base import Local, RecordCountQuery, run_at_site
 from tacit.learning.task import Updates, Work
 from tacit.privacy.mechanisms.base import CountNoise, NoPrivacy, RecordLevel
 from tacit.privacy.mechanisms.site_level import SiteLevel

@@ -14,7 +14,7 @@ from tacit import Privacy
 from tacit.aggregation import AGGREGATORS
 from tacit.aggregation.robust.coordinatewise import TrimmedMean
 from tacit.aggregation.robust.reweighted import CenteredClip
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.errors import BudgetExhausted, LedgerError, Refused
 from tacit.learning.supervised import LocalTraining
 from tacit.privacy import policy

@@ -32,7 +32,7 @@ from test_run_kill import (
 from tacit import Open, fit
 from tacit.aggregation.mean import Mean
 from tacit.cli.output import INTERRUPTED, handle_errors
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.errors import LedgerTampered, LedgerUnusable, RunUnusable
 from tacit.privacy import policy
 from tacit.privacy.accounting.release import Release

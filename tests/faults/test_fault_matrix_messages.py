@@ -21,10 +21,12 @@ from test_fault_matrix_sites import SEVEN, TASK, reply, screened
 from tacit import Privacy, fit
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.secure import Coordinator, Identity, Member, Roster, Session, products, secure_sum
-from tacit.aggregation.secure.messages import (
+from tacit.aggregation.secure.sealing import (
+    STAGES,
     Confirmation,
     Confirmations,
     Envelopes,
+    KeyExchange,
     Masked,
     Offer,
     Offers,
@@ -34,7 +36,6 @@ from tacit.aggregation.secure.messages import (
     decode_message,
     room,
 )
-from tacit.aggregation.secure.sealing import STAGES, KeyExchange
 from tacit.errors import InvalidValue, RunUnusable, SecureAggregationFailed
 from tacit.privacy.mechanisms.lattice import DEVIATIONS, HALF, Lattice
 from tacit.privacy.mechanisms.secure_sum import SecureSum

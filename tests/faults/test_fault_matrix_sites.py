@@ -17,7 +17,7 @@ from tacit.aggregation.mean import Mean
 from tacit.aggregation.robust.coordinatewise import Median, TrimmedMean
 from tacit.aggregation.robust.reweighted import Robust
 from tacit.aggregation.screening import Reply, Screen
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.errors import InvalidValue
 from tacit.learning.record import Standing
 from tacit.learning.task import Updates

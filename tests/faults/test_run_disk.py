@@ -18,7 +18,7 @@ from processes import forked
 from test_ledger_disk import ended, limited
 
 from tacit import Federation, Open, Privacy, fit
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.errors import LedgerTampered, LedgerUnusable, RunUnusable
 from tacit.privacy import accounting, policy
 from tacit.privacy.ledger.store import Ledger, verify

@@ -21,7 +21,7 @@ from processes import forked
 
 from tacit import Federation, Privacy, Stopping, fit
 from tacit.aggregation.server import Adam, Momentum
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.errors import LedgerUnusable
 from tacit.privacy import accounting, policy
 from tacit.privacy.ledger.store import Ledger, verify

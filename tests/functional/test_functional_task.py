@@ -16,8 +16,7 @@ from tacit.functional.data import simulate
 from tacit.functional.data.sources import CurveFiles, SimulatedCurves, vertical_federation
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.mechanisms.secure_gram import from_upper_triangle
-from tacit.privacy.policy import Open
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Provenance
 from tacit.runs.fit import fit
 from tacit.runtime.keys import Key
 from tacit.sites.table import from_arrays

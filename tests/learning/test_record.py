@@ -12,7 +12,7 @@ import tomli_w
 from tacit import Privacy, Stopping
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Adam
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.learning.record import Record, Round, describe
 from tacit.sites.sampling import Fixed
 from tacit.survival import LogisticHazard

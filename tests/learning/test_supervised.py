@@ -16,7 +16,7 @@ from tacit.learning.perceptron import Perceptron
 from tacit.learning.torch_modules import ParameterLayout, TorchProgram
 from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
 from tacit.privacy.mechanisms.site_level import SiteLevel
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.sites.table import Table, from_arrays
 
 TRUTH = np.array([1.0, -2.0, 0.5])

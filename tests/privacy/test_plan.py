@@ -6,8 +6,8 @@ from tacit import Open, Privacy, Supervised
 from tacit.errors import NotSeparable
 from tacit.learning.task import Task
 from tacit.privacy.plan import Plan
-from tacit.runs.setup import PublicFacts, prepare
-from tacit.runs.spec import RunSpec
+from tacit.runs.setup import prepare
+from tacit.runs.spec import PublicFacts, RunSpec
 from tacit.survival import LogisticHazard
 
 TASK = LogisticHazard(steps=10, sample=0.1, batch=20, horizon=5.0)

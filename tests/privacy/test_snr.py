@@ -6,8 +6,8 @@ from tacit.aggregation.mean import Mean
 from tacit.control import PPO
 from tacit.privacy.plan import PlannedPrice, SignalToNoise, plan
 from tacit.privacy.policy import Privacy
-from tacit.runs.setup import PublicFacts, prepare
-from tacit.runs.spec import RunSpec
+from tacit.runs.setup import prepare
+from tacit.runs.spec import PublicFacts, RunSpec
 
 
 def planned(sites, rounds, **promise):

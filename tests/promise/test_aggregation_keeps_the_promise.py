@@ -19,8 +19,7 @@ from tacit.aggregation import (
 )
 from tacit.aggregation.screening import Reply, Screen
 from tacit.aggregation.secure import Session, products, secure_sum
-from tacit.engines.base import Engine, run_at_site
-from tacit.engines.local import Local
+from tacit.engines.base import Engine, Local, run_at_site
 from tacit.errors import InvalidValue, TacitError
 from tacit.learning.task import Updates
 from tacit.privacy.ledger.store import Ledger

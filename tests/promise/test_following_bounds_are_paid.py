@@ -53,7 +53,7 @@ def test_the_server_sees_the_update_times_a_public_factor_and_the_counts_under_o
     made = federation()
     sent = {}
 
-    class Watching(tacit.engines.local.Local):
+    class Watching(tacit.engines.base.Local):
         def train(self, task, federation, state, names, mechanism, key):
             updates = super().train(task, federation, state, names, mechanism, key)
             sent[key.path] = updates.matrix

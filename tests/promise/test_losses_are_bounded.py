@@ -19,7 +19,7 @@ from tacit.audits.sensitivity import NoiselessMechanism, distance
 from tacit.learning.batches import Batch, SiteStreams
 from tacit.learning.optimizers import descend
 from tacit.privacy.mechanisms.base import NORMS, RecordLevel
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runtime.arrays import Array
 from tacit.sites.table import Table, concatenate, from_arrays
 from tacit.survival.models.learner import EDGES, TimeGridQuery

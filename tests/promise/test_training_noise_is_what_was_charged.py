@@ -24,8 +24,7 @@ from torch import Tensor, nn
 import tacit
 from tacit import Federation, Ledger, Open, Privacy, Supervised
 from tacit.aggregation.mean import Mean
-from tacit.engines.base import Engine, run_at_site
-from tacit.engines.local import Local
+from tacit.engines.base import Engine, Local, run_at_site
 from tacit.errors import BudgetExhausted
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.mechanisms.base import RecordLevel

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import tacit
-from tacit.engines.base import Engine
-from tacit.engines.local import Local
+from tacit.engines.base import Engine, Local
 from tacit.experiments.experiment import load
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.statement import from_dict, state

@@ -15,13 +15,13 @@ from tacit.aggregation.defence.clustering import ClusterChoice, Clusters, agreem
 from tacit.aggregation.robust.coordinatewise import TrimmedMean
 from tacit.aggregation.robust.krum import Bulyan
 from tacit.aggregation.server import Adam, Momentum
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.errors import InvalidValue, Refused, TooFewSites
 from tacit.experiments import experiment
 from tacit.learning.supervised import Supervised
 from tacit.learning.task import as_task
 from tacit.privacy.mechanisms.base import NoPrivacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runs.clusters import own_records, score_clusters
 from tacit.runs.directory import Directory
 from tacit.runs.fit import _train

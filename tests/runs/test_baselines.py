@@ -8,7 +8,7 @@ from torch import nn
 import tacit
 from tacit import Federation, Key, Open, Privacy, Supervised
 from tacit.errors import Refused
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runs.fit import train_baselines
 from tacit.sites.table import Table, from_arrays
 

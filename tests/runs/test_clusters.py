@@ -20,11 +20,11 @@ from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.aggregation.robust.coordinatewise import Median, TrimmedMean
 from tacit.aggregation.server import Adam
 from tacit.cli.app import main
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.errors import InvalidFile, InvalidValue, Refused, TooFewSites
 from tacit.experiments import experiment
 from tacit.privacy.ledger.store import Ledger
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runs.clusters import own_records, score_clusters
 from tacit.runs.directory import SUMMARY
 from tacit.runtime.keys import Key

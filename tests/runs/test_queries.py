@@ -17,11 +17,11 @@ from tacit.learning.task import as_task
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import from_dict
 from tacit.privacy.ledger.store import Ledger, verify
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runs.directory import LEDGER, OPENED, SECRET, STATE, SUMMARY
 from tacit.runs.queries import final_query_of, initial_query_of, queries_of
-from tacit.runs.setup import PublicFacts, prepare
-from tacit.runs.spec import RunSpec
+from tacit.runs.setup import prepare
+from tacit.runs.spec import PublicFacts, RunSpec
 from tacit.sites.table import Table, from_arrays
 from tacit.survival import CoxPH, CoxTime, DeepHit, DeepSurv, LogisticHazard, PoissonPH
 

@@ -21,10 +21,9 @@ from tacit.aggregation import (
 )
 from tacit.aggregation.attacks import GaussianNoise, LabelFlip, Scaling, SignFlip
 from tacit.aggregation.defence.quarantine import Quarantine
-from tacit.engines.base import Engine
-from tacit.engines.local import Local
+from tacit.engines.base import Engine, Local
 from tacit.errors import InvalidValue, Refused, TooFewSites
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runtime.keys import Key
 from tacit.sites.sampling import Fixed
 from tacit.sites.splits import Iid

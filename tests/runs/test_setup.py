@@ -20,8 +20,8 @@ from tacit.privacy.accounting.release import Release
 from tacit.runs import spec as specs
 from tacit.runs.directory import LEDGER
 from tacit.runs.fit import fit, run_spec
-from tacit.runs.setup import PublicFacts, prepare
-from tacit.runs.spec import RunSpec
+from tacit.runs.setup import prepare
+from tacit.runs.spec import PublicFacts, RunSpec
 from tacit.survival import LogisticHazard
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

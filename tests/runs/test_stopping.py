@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tacit import Federation, Key, Open, Privacy, Run, Stopping, fit
 from tacit.errors import InvalidValue, Refused, TacitError
 from tacit.learning.task import Updates
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runtime.arrays import Array
 from tacit.sites.federation import Cohort
 from tacit.sites.table import Table, from_arrays

@@ -7,7 +7,7 @@ import pytest
 
 from tacit import Federation, Key, Open, Privacy, fit
 from tacit.errors import InvalidValue
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.sites.splits import Iid
 from tacit.sites.table import Table, from_arrays
 from tacit.survival import LogisticHazard

@@ -5,25 +5,32 @@ others to outvote them; f is never lowered on the way.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.aggregation.kernels import sum_rows
 from tacit.errors import InvalidValue, TacitError, TooFewSites, require
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import AggregatorSpec, Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.arrays import Array, as_array, as_numpy
 from tacit.runtime.contracts import Adapted, Shaped, name_of
+from tacit.runtime.jit import contiguous
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+
 # Real numbers of either precision, one row for each site.
 Rows = NDArray[np.floating]
+
+# Numbers in memory at a time: two megabytes, and enough columns for matrix products.
+BLOCK = 1 << 18
+COLUMNS = 1 << 11
 
 
 class Aggregator(AggregatorSpec, Protocol):
@@ -294,3 +301,42 @@ Where = Literal["none", "site", "server", "secure"]
 def noise_of(privacy: Privacy | Open) -> Where:
     """Return the party that adds noise to whole updates, or to record sums."""
     return "none" if isinstance(privacy, Open) else privacy.noise
+
+
+def weighted_sum(rows: Rows, weights: Array, over: float = 1.0) -> Array:
+    """The sum of the rows, each times its weight, over a number (coordinates), a new array."""
+    counted, total = np.flatnonzero(weights), np.empty(rows.shape[1])
+    kept = weights[counted]
+    if len(counted) and (kept == kept[0]).all():
+        # Without a product for each number.
+        sum_rows(contiguous(rows), counted, kept[0], over, total)
+        return total
+    for part, block in double_blocks(rows):
+        total[part] = weights @ block
+    return total if over == 1 else np.divide(total, over, out=total)
+
+
+def double_blocks(rows: Rows, about: int | None = None) -> Iterator[tuple[slice, Array]]:
+    """Yield the columns in blocks, in double precision, less one of the rows on request.
+
+    A block is gone when the next one comes.
+    """
+    # One space for all: new pages would cost more than the numbers that are written to them.
+    space = np.empty(0)
+    for part in blocks(rows):
+        block = rows[:, part]
+        if about is None and rows.dtype == np.float64:
+            yield part, block.astype(np.float64, copy=False)
+            continue
+        space = space if space.size else np.empty(block.shape)
+        room = space[:, : block.shape[1]]
+        np.copyto(room, block)
+        if about is not None:
+            room -= room[about].copy()
+        yield part, room
+
+
+def blocks(rows: Rows) -> Iterator[slice]:
+    """The columns, some at a time."""
+    width = max(COLUMNS, BLOCK // max(len(rows), 1))
+    return (slice(start, start + width) for start in range(0, rows.shape[1], width))

@@ -1,39 +1,50 @@
 """Geometry of updates from their inner products: lengths, distances, and the weight of each site.
 
 Rules of this kind see one small matrix with a row and a column for each site, and return the share of each
-update in the result; that is also their explanation. The updates themselves are read in blocks of columns, so
-that beside the result no memory grows with their length.
+update in the result, such as that of the geometric median; that is also their explanation. The updates
+themselves are read in blocks of columns, so that beside the result no memory grows with their length.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of
-from tacit.aggregation.kernels import sum_rows
+from tacit.aggregation.base import (
+    Array,
+    Rows,
+    Rule,
+    blocks,
+    double_blocks,
+    pad_rows,
+    rows_of,
+    weighted_sum,
+)
 from tacit.aggregation.screening import LONGEST
 from tacit.errors import InvalidValue
 from tacit.learning.task import Updates
 from tacit.runtime.arrays import as_array
-from tacit.runtime.jit import contiguous
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+
 # Origin of inner products.
 Centre = Literal["mean", "zero"]
-# Numbers in memory at a time: two megabytes, and enough columns for matrix products.
-BLOCK = 1 << 18
-COLUMNS = 1 << 11
 # Distances below this part of the lengths they are differences of are rounding.
 ROUNDING = 2.0**-44
 # The longest row, squared, may exceed distances in the middle by this factor before it takes their digits.
 FAR = 1e4
+
+# The mean of the directions to all rows is shorter than this at the geometric median; twice as much is the
+# part of the sum of distances that a better point could save.
+LEVEL = 1e-9
+# Number of plain steps before Newton's, and of steps until the point is good enough.
+PLAIN = 10
+STEPS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,45 +165,6 @@ def paired_distances(rows: Rows) -> Array:
     return np.maximum((squares[:, None] + squares) - 2 * gram, 0.0)
 
 
-def weighted_sum(rows: Rows, weights: Array, over: float = 1.0) -> Array:
-    """The sum of the rows, each times its weight, over a number (coordinates), a new array."""
-    counted, total = np.flatnonzero(weights), np.empty(rows.shape[1])
-    kept = weights[counted]
-    if len(counted) and (kept == kept[0]).all():
-        # Without a product for each number.
-        sum_rows(contiguous(rows), counted, kept[0], over, total)
-        return total
-    for part, block in double_blocks(rows):
-        total[part] = weights @ block
-    return total if over == 1 else np.divide(total, over, out=total)
-
-
-def double_blocks(rows: Rows, about: int | None = None) -> Iterator[tuple[slice, Array]]:
-    """Yield the columns in blocks, in double precision, less one of the rows on request.
-
-    A block is gone when the next one comes.
-    """
-    # One space for all: new pages would cost more than the numbers that are written to them.
-    space = np.empty(0)
-    for part in blocks(rows):
-        block = rows[:, part]
-        if about is None and rows.dtype == np.float64:
-            yield part, block.astype(np.float64, copy=False)
-            continue
-        space = space if space.size else np.empty(block.shape)
-        room = space[:, : block.shape[1]]
-        np.copyto(room, block)
-        if about is not None:
-            room -= room[about].copy()
-        yield part, room
-
-
-def blocks(rows: Rows) -> Iterator[slice]:
-    """The columns, some at a time."""
-    width = max(COLUMNS, BLOCK // max(len(rows), 1))
-    return (slice(start, start + width) for start in range(0, rows.shape[1], width))
-
-
 def require_usable(rows: Rows, order: NDArray[np.intp], updates: object) -> None:
     """Refuse rows that are not finite or too long to be squared, by name; screening keeps them away."""
     longest = np.zeros(len(order))
@@ -208,3 +180,73 @@ def require_usable(rows: Rows, order: NDArray[np.intp], updates: object) -> None
         f"updates[{row}]{name} is not allowed: it must be finite and shorter than {LONGEST:g}; "
         "screen updates first"
     )
+
+
+def geometric_median(gram: Array) -> Array:
+    """The weights of the geometric median (sites), from inner products about any centre.
+
+    Weiszfeld's steps, started where they cannot get stuck (Vardi and Zhang 2000). If the median is an update,
+    it is the one with the smallest sum of distances, which is tried first; where several are as good, as
+    between two, it is their mean.
+    """
+    largest = float(gram.diagonal().max(initial=0.0))
+    # The weights do not depend on the unit; powers of very small or large distances do.
+    gram = gram / largest if largest > 0 else gram
+    distances = np.sqrt(squared_distances(gram))
+    sums = distances.sum(axis=1)
+    best = int(sums.argmin())
+    near = distances[best]
+    pulls = np.divide(1.0, near, out=np.zeros(len(gram)), where=near > 0)
+    copies = len(gram) - np.count_nonzero(pulls)
+    towards = pulls.copy()
+    towards[best] -= pulls.sum()
+    pull = length_of(gram, towards)
+    if pull - copies <= LEVEL * len(gram):
+        as_good = sums <= sums[best] * (1 + LEVEL)
+        return as_good / as_good.sum()
+    # A step away from an update that others pull at with more than its own weight.
+    weights = (1 - copies / pull) * pulls / pulls.sum()
+    weights[best] += copies / pull
+    return _weiszfeld(gram, weights)
+
+
+def _weiszfeld(gram: Array, weights: Array) -> Array:
+    """Weiszfeld's steps until the directions to all rows cancel; Newton's between them if that is slow."""
+    plain = weights
+    for step in range(STEPS):
+        pulls = 1 / np.sqrt(squares_from(gram, weights))
+        plain = pulls / pulls.sum()
+        if length_of(gram, plain - weights) * pulls.sum() <= LEVEL * len(gram):
+            break
+        weights = plain if step < PLAIN else _newton_step(gram, weights, plain, pulls)
+    # Parts of the rows, whatever the last step was.
+    return plain
+
+
+def _newton_step(gram: Array, weights: Array, plain: Array, pulls: Array) -> Array:
+    """Return Newton's step, if it descends further than the plain one."""
+    cubes, total = pulls**3, pulls.sum()
+    inner, cubed = gram @ weights, gram @ cubes
+    # The curvature in terms of weights: the sum of pulls, less each direction to a row times itself.
+    curvature = cubes[:, None] * (inner - gram) - weights[:, None] * (cubes.sum() * inner - cubed)
+    curvature.flat[:: len(gram) + 1] += total
+    try:
+        change = cast(Array, np.linalg.solve(curvature, pulls - total * weights))
+    except np.linalg.LinAlgError:
+        return plain
+    newton = weights + change
+    sums = [np.sqrt(squares_from(gram, point)).sum() for point in (newton, plain)]
+    return newton if sums[0] < sums[1] else plain
+
+
+def squares_from(gram: Array, weights: Array) -> Array:
+    """Return squared distances of all rows from a weighted sum of them, at least the rounding error."""
+    inner = gram @ weights
+    square = float(weights @ inner)
+    squares = gram.diagonal() - 2 * inner + square
+    return np.maximum(squares, ROUNDING * (gram.diagonal() + abs(square)))
+
+
+def length_of(gram: Array, weights: Array) -> float:
+    """Return the length of a weighted sum of the rows."""
+    return math.sqrt(max(float(weights @ gram @ weights), 0.0))

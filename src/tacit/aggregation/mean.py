@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from tacit.aggregation.base import AggregatorBase, rows_of
-from tacit.aggregation.geometry import weighted_sum
+from tacit.aggregation.base import AggregatorBase, rows_of, weighted_sum
 from tacit.errors import InvalidValue, require, require_positive
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Norm, SiteGroups

@@ -15,8 +15,7 @@ from tacit.errors import require, require_count, require_positive
 from tacit.learning.record import Fault, Reason
 from tacit.learning.task import Updates
 from tacit.privacy.contracts import Norm
-from tacit.runtime.arrays import as_numpy
-from tacit.runtime.contracts import TensorLike
+from tacit.runtime.arrays import TensorLike, as_numpy
 
 # Honest sites differ in length, but not by this factor from the one in the middle.
 ABSURD = 1e3

@@ -24,8 +24,7 @@ from tacit.errors import InvalidValue, Refused, require
 from tacit.experiments.experiment import Experiment
 from tacit.learning.record import Tell, silent
 from tacit.privacy.mechanisms.base import Mechanism
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.privacy.statement import state
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread

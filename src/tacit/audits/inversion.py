@@ -20,8 +20,7 @@ from tacit.errors import Refused, require, require_count, require_positive
 from tacit.experiments.experiment import Experiment
 from tacit.learning.task import TaskBase
 from tacit.privacy.mechanisms.base import Mechanism
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread
 from tacit.sites.federation import Cohort, RowFederation

@@ -31,8 +31,7 @@ from tacit.experiments.experiment import Experiment
 from tacit.functional.tasks import Boosting
 from tacit.learning.record import Tell, silent
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation, require_rows
 from tacit.sites.vertical import Subjects, VerticalFederation

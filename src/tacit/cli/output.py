@@ -7,6 +7,7 @@ terminal, and a stream that cannot encode a character, or is closed, is no bug o
 """
 
 import functools
+import hashlib
 import inspect
 import os
 import re
@@ -16,11 +17,12 @@ import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TextIO, cast
 
 import typer
 
-from tacit.errors import BudgetExhausted, LedgerTampered, TacitError, escape, shorten
+from tacit.errors import BudgetExhausted, InvalidValue, LedgerTampered, TacitError, escape, shorten
 from tacit.reports.page.blocks import finite
 from tacit.reports.text import align_table, format_rows, wrap_paragraph
 from tacit.runtime import imports
@@ -284,3 +286,21 @@ def verb(
         return command
 
     return decorate
+
+
+def under_runs(file: Path, name: str, read: str, *, resume: bool) -> Path:
+    """Return the directory of a run under `runs`, by its name and a fingerprint of its options.
+
+    The same experiment twice gives two directories; resuming takes the last one.
+    """
+    from tacit.runs.directory import place_for
+
+    if file.is_dir():
+        return file
+    choices = hashlib.sha256(read.encode()).hexdigest()[:6]
+    place = place_for(Path("runs") / f"{name}-{choices}", resume=resume)
+    if resume and not place.is_dir():
+        raise InvalidValue(
+            "--resume is not allowed here: there is no run of this experiment yet; leave it out"
+        )
+    return place

@@ -23,8 +23,7 @@ from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import noisy_answer
 from tacit.privacy.mechanisms.clip import clip_rows, lengths
-from tacit.runtime.arrays import as_array, as_numpy
-from tacit.runtime.contracts import TensorLike
+from tacit.runtime.arrays import TensorLike, as_array, as_numpy
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
 

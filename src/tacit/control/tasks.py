@@ -31,8 +31,7 @@ from tacit.learning.record import Round, identity_of
 from tacit.learning.task import Goal, InitialQueryBase, TaskBase, Updates
 from tacit.privacy.contracts import Layout, Norm
 from tacit.privacy.mechanisms.base import Mechanism
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import BOUND
 from tacit.runtime.keys import Key

@@ -17,12 +17,12 @@ import numpy as np
 from tacit.aggregation.base import user_choice
 from tacit.control.sources import RemoteWorlds
 from tacit.deploy.site.agreement import set_up
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.errors import MOST_ROUNDS, InvalidFile, InvalidValue, Refused, require
 from tacit.experiments.experiment import Experiment, construct_experiment, read
 from tacit.functional.data.remote import RemoteCurves
 from tacit.learning.record import describe
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import bound_fields
 from tacit.runtime.tables import load, override_value

@@ -27,8 +27,8 @@ from tacit.privacy.plan import Plan
 from tacit.privacy.policy import Open, Privacy
 from tacit.reports.dpia_form import TABLE, Answers, construct_answers
 from tacit.runs.queries import with_saved_answers
-from tacit.runs.setup import PublicFacts, prepare, resolve_aggregator, resolve_sites, sites_warnings
-from tacit.runs.spec import OPTIONS, RunSpec, option_kinds
+from tacit.runs.setup import prepare, resolve_aggregator, resolve_sites, sites_warnings
+from tacit.runs.spec import OPTIONS, PublicFacts, RunSpec, option_kinds
 from tacit.runtime.imports import trusting
 from tacit.runtime.refusals import withhold_details
 from tacit.runtime.silence import suppress_warnings

@@ -33,8 +33,7 @@ from tacit.experiments.batch import (
     silent,
 )
 from tacit.experiments.experiment import Experiment, construct_experiment
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import is_all_public
+from tacit.privacy.policy import Open, Privacy, is_all_public
 from tacit.reports.text import NAMES
 from tacit.runs.directory import EXPERIMENT, Directory
 from tacit.runtime.tables import Table, construct, override_value, portable, read_as

@@ -37,8 +37,7 @@ from tacit.privacy.mechanisms.vertical import (
     LocalColumns,
     require_radius,
 )
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread

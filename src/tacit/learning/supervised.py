@@ -29,7 +29,7 @@ from tacit.learning.record import describe, identity_of
 from tacit.learning.task import Goal, TaskBase, Updates
 from tacit.privacy.contracts import Groups
 from tacit.privacy.mechanisms.base import Mechanism
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import canonical

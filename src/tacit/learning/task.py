@@ -18,7 +18,7 @@ from tacit.errors import InvalidValue, Refused, hint
 from tacit.learning.record import Fault, Round
 from tacit.privacy.contracts import Groups, Layout, Norm, TrainingSpec
 from tacit.privacy.mechanisms.base import Mechanism
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runtime.arrays import Array, as_numpy
 from tacit.runtime.contracts import Adapted
 from tacit.runtime.keys import Key

@@ -7,8 +7,6 @@ from tacit.errors import Refused, require
 from tacit.runtime.contracts import Layout as Layout
 
 Norm = Literal["l2", "l1"]
-# The unit whose presence is protected.
-Unit = Literal["record", "site"]
 # Effect of noise at every site on an aggregator: it stands, it loses more than the mean does, or it follows
 # attackers.
 Fragility = Literal["stands", "suffers", "breaks"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tacit.learning.record import Record
-from tacit.privacy.provenance import is_all_public
+from tacit.privacy.policy import is_all_public
 from tacit.privacy.statement import Statement
 from tacit.reports.audit import verdict
 from tacit.reports.text import NAMES

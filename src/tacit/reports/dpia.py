@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from tacit.errors import InvalidFile
 from tacit.privacy.ledger import total as all_runs
-from tacit.privacy.provenance import is_all_public
+from tacit.privacy.policy import is_all_public
 from tacit.privacy.statement import CERTAIN, NEIGHBORS, at_most, share, terms_in_words
 from tacit.reports.audit import verdict
 from tacit.reports.data import score_name

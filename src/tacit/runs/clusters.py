@@ -10,14 +10,12 @@ import numpy as np
 from tacit.aggregation.base import Aggregator
 from tacit.aggregation.defence.clustering import ClusterChoice, Clusters, UpdateHistory
 from tacit.engines.base import Engine
-from tacit.errors import InvalidValue, Refused, TooFewSites, require
+from tacit.errors import InvalidValue, TooFewSites
 from tacit.learning.record import Fault
 from tacit.learning.task import TaskBase, Updates
 from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
-from tacit.privacy.policy import Open, Privacy
 from tacit.runs.directory import Checkpoint
 from tacit.runs.round import Groups
-from tacit.runs.spec import RunSpec
 from tacit.runs.stopping import HeldOutWatch, Watch, finite
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
@@ -177,25 +175,6 @@ def weighted_mean(scores: Sequence[tuple[float, Mapping[str, float]]]) -> dict[s
     }
 
 
-def resolve_for_clusters(
-    aggregation: Aggregator, clusters: Clusters | None, names: Sequence[str], privacy: Privacy | Open
-) -> Aggregator:
-    """The aggregator with everything decided for a federation; each of several models has a part of it.
-
-    Raises:
-        TooFewSites: It cannot serve so few sites.
-    """
-    if clusters is None:
-        return aggregation.resolve(len(names), privacy)
-    each = len(names) // clusters.resolve(names).models
-    try:
-        return aggregation.resolve(each, privacy)
-    except TooFewSites as error:
-        choice = 'by = "site"' if clusters.by == "site" else f"count = {clusters.count}"
-        few = f"[clusters] {choice} leaves {each} of {len(names)} sites to a model"
-        raise TooFewSites(f"{few}: {error}") from error
-
-
 def idle_models(
     aggregation: Aggregator, clusters: Clusters | None, standing: Mapping[str, int], rounds: int
 ) -> list[str]:
@@ -219,32 +198,3 @@ def idle_models(
         except TooFewSites as error:
             found.append(f"model {model} is unchanged: {error}")
     return found
-
-
-def require_compatible_clusters(spec: RunSpec) -> None:
-    """Refuse what clusters do not go with, before anything is charged."""
-    clusters, privacy = spec.clusters, spec.privacy
-    if clusters is None:
-        return
-    allowed = f"below {spec.rounds}, the number of rounds"
-    require(clusters.warm < spec.rounds, "[clusters] warm", clusters.warm, allowed)
-    if isinstance(privacy, Privacy) and clusters.by == "loss":
-        raise Refused(
-            '[clusters] by = "loss" does not go with a promise: the choice of the best model for a site '
-            'reveals its records. Use by = "direction" or by = "weights", which use protected updates only.'
-        )
-    if isinstance(privacy, Privacy) and privacy.noise != "site":
-        raise Refused(
-            f'[clusters] does not go with noise = "{privacy.noise}": the server would need single updates '
-            'without noise. Use noise = "site".'
-        )
-    if spec.quarantine is not None:
-        raise Refused(
-            "[clusters] does not go with [quarantine]: a site of a small cluster looks dishonest to the "
-            "others. Leave one of them out."
-        )
-    if spec.stop is not None and spec.stop.epsilon is not None:
-        raise Refused(
-            "[clusters] does not go with [stop] epsilon: the loss of every model would have a price. Watch "
-            "held-out records instead."
-        )

@@ -30,8 +30,7 @@ from tacit.privacy.mechanisms.secure_gram import SecureGram
 from tacit.privacy.policy import Open, Privacy
 from tacit.runs.directory import OPENED, Checkpoint, Directory, machine
 from tacit.runs.queries import final_query_of, initial_query_of
-from tacit.runs.setup import PreparedRun
-from tacit.runs.spec import RunSpec
+from tacit.runs.spec import PreparedRun, RunSpec
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import Unwritable, canonical

@@ -24,16 +24,14 @@ from tacit.aggregation.defence.clustering import Clusters
 from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Plain, ServerStep
-from tacit.engines.base import Engine
-from tacit.engines.local import Local
+from tacit.engines.base import Engine, Local
 from tacit.errors import TacitError, require_name
 from tacit.learning.record import Callback, Record, Tell, notify, silent
 from tacit.learning.task import Task, TaskBase
 from tacit.privacy.ledger.data_book import DataBook
 from tacit.privacy.ledger.run_ledger import RunLedger
 from tacit.privacy.mechanisms.base import NoPrivacy
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.privacy.statement import state, subject_prices
 from tacit.reports.dpia_form import TABLE, Answers
 from tacit.runs.clusters import own_records, score_clusters, weighted_mean
@@ -41,8 +39,8 @@ from tacit.runs.context import RunContext, digest
 from tacit.runs.directory import EXPERIMENT, LEDGER, PROVENANCE, Directory
 from tacit.runs.queries import final_query_of, initial_query_of, with_saved_answers
 from tacit.runs.run import Run, is_over, read, require_sound, write
-from tacit.runs.setup import PreparedRun, prepare
-from tacit.runs.spec import Augmenter, RunSpec
+from tacit.runs.setup import prepare
+from tacit.runs.spec import Augmenter, PreparedRun, RunSpec
 from tacit.runs.stopping import Stopping, reserve_records
 from tacit.runs.trainer import Trainer
 from tacit.runtime.arrays import Array

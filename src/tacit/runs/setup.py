@@ -7,11 +7,10 @@ experiment derive the same mechanism, without exchanging it.
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from tacit.aggregation.attacks import Attack
-from tacit.aggregation.base import Aggregator, CustomAggregator, as_aggregator, noise_of, user_choice
+from tacit.aggregation.base import Aggregator, CustomAggregator, as_aggregator, noise_of
 from tacit.aggregation.defence.clustering import Clusters
 from tacit.aggregation.defence.quarantine import Quarantine, too_few_warning
 from tacit.aggregation.mean import Join, Mean
@@ -19,18 +18,13 @@ from tacit.aggregation.robust.mixing import Bucketing
 from tacit.aggregation.server import Plain
 from tacit.errors import MOST_ROUNDS, InvalidValue, Refused, TooFewSites, require, require_count
 from tacit.learning.task import QueryBase, TaskBase
-from tacit.privacy.accounting.release import Release
-from tacit.privacy.contracts import Layout
 from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
-from tacit.privacy.mechanisms.base import NORMS, BoundedSum, Mechanism
+from tacit.privacy.mechanisms.base import NORMS, Mechanism
 from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, honest
-from tacit.privacy.plan import Plan, PlannedPrice, plan
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
-from tacit.runs.clusters import require_compatible_clusters, resolve_for_clusters
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runs.queries import final_query_of, initial_query_of, queries_of
-from tacit.runs.spec import RunSpec
-from tacit.runs.stopping import HeldOutWatch, Stopping, watch_over
+from tacit.runs.spec import PreparedRun, PublicFacts, RunSpec
+from tacit.runs.stopping import Stopping, watch_over
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
@@ -47,135 +41,6 @@ LAYOUTS = {
 FEWEST_TO_VOTE = 4
 # More sites than any federation has.
 MANY = 100_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class PublicFacts:
-    """Public facts about a federation, known before it is opened.
-
-    Args:
-        names: The sites; None if the data decide them.
-        records: The number of records of all sites, if that is public.
-        public: True if the records are public data.
-        distant: True if the sites hold their data on other machines.
-        layout: The layout of the data; None if it has been checked already.
-    """
-
-    names: tuple[str, ...] | None = None
-    records: int | None = None
-    public: bool = False
-    distant: bool = False
-    layout: Layout | None = None
-
-    @classmethod
-    def of(cls, federation: Federation) -> "PublicFacts":
-        """Those of a federation that is open."""
-        return cls(
-            names=tuple(federation), records=federation.records, public=federation.public,
-            distant=federation.distant, layout=federation.layout,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PreparedRun:
-    """A run before its first charge.
-
-    Args:
-        spec: The run's options.
-        facts: Public facts about the sites.
-        names: The sites; if the data decide them, the smallest number that the rule accepts.
-        task: The bound task; everything that depends on the policy and the data is decided.
-        aggregation: The aggregation rule, resolved for these sites.
-        clusters: The clustering rule, resolved for these sites.
-        training: The part of the privacy budget that is left for training.
-        mechanism: The mechanism that enforces it.
-        queries: The initial and final query.
-        watched: The noisy loss that is bought after every round, if there is one.
-        provenance: Public facts, and everything that leaves unprotected.
-        packing: Adaptive clipping, if the policy has `clip_quantile`.
-        federation: The sites' data; None in a plan, and everything below is then empty as well.
-        watch: The scores that early stopping looks at.
-        test: The records that the result is scored on.
-    """
-
-    spec: RunSpec
-    facts: PublicFacts
-    names: tuple[str, ...]
-    task: TaskBase
-    aggregation: Aggregator
-    clusters: Clusters | None
-    training: Privacy | Open
-    mechanism: Mechanism
-    queries: tuple[QueryBase, ...]
-    watched: BoundedSum | None
-    provenance: Provenance
-    packing: AdaptiveClipping | None = None
-    federation: Federation | None = None
-    watch: HeldOutWatch | None = None
-    test: Records | None = None
-
-    def with_answers(self, found: dict[str, Any]) -> "PreparedRun":
-        """This, its task and its mechanism knowing what was found out before the first round."""
-        task = self.task.with_answers(found)
-        return replace(self, task=task, mechanism=self.mechanism.with_task(task))
-
-    def solve_query(self, question: QueryBase) -> Mechanism:
-        """The mechanism of a question."""
-        return self.training.solve_query(question, self.mechanism)
-
-    def price_of(self, question: QueryBase) -> list[Release]:
-        """Return the releases that a query costs."""
-        priced = self.solve_query(question).release(0, self.names)
-        return [replace(release, purpose=question.kind) for release in priced]
-
-    def releases_of_round(self, number: int, joining: Sequence[str] | None = None) -> list[Release]:
-        """Return the releases of a round among the sites that join it (by default all)."""
-        watched = () if self.watched is None else self.watched.release(number, self.names)
-        trained = self.mechanism.release(number, self.names if joining is None else joining)
-        return [*trained, *watched]
-
-    def planned_releases(self, first: int = 1) -> list[Release]:
-        """Return the releases of the rounds from `first` on, with every site in each."""
-        rounds = range(first, self.spec.rounds + 1)
-        return [release for number in rounds for release in self.releases_of_round(number)]
-
-    def price(self) -> list[Release]:
-        """Return all releases of the run, with every site in each round: its one price."""
-        return [release for part in self._once() for release in part] + self.planned_releases()
-
-    def _once(self) -> tuple[list[Release], ...]:
-        """Return the releases outside the rounds: synthetic records, queries, the number of records."""
-        spec = self.spec
-        added = () if spec.augment is None else spec.augment.release(spec.privacy, self.names)
-        asked = [release for question in self.queries for release in self.price_of(question)]
-        return list(added), asked, list(self.mechanism.count_releases(self.names))
-
-    def plan(self) -> Plan:
-        """The price in numbers and words, with what the author may want to reconsider."""
-        # Rounds differ in their number alone, which a plan does not show.
-        once = [release for part in reversed(self._once()) for release in part]
-        price = PlannedPrice(tuple(once), tuple(self.releases_of_round(1)), self.spec.rounds)
-        models = 1 if self.clusters is None else self.clusters.models
-        made = plan(
-            self.spec.privacy, self.task, self.mechanism, price,
-            sites=len(self.names), records=self.facts.records, models=models,
-        )  # fmt: skip
-        minded = (*self._few(), *sites_warnings(self.spec, self.aggregation, self.facts.names))
-        return replace(made, warnings=(*made.warnings, *minded))
-
-    def _few(self) -> list[str]:
-        many = len(self.names)
-        if self.facts.names is not None or many == 1:
-            return []
-        return [f"the data decide the number of sites: {many} are needed at least"]
-
-    def describe(self, federation: Federation, **changed: object) -> dict[str, object]:
-        """The choices of this run as tables of an experiment file, some of them changed."""
-        resolved: dict[str, object] = {
-            "task": self.task, "aggregation": user_choice(self.aggregation), "clusters": self.clusters,
-            "engine": self.spec.engine.chosen, **changed,
-        }  # fmt: skip
-        return {**(federation.origin or {}), **self.spec.describe(**resolved)}
 
 
 @suppress_warnings()
@@ -225,6 +90,7 @@ def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRu
         spec=spec, facts=facts, names=names, task=task, aggregation=aggregation, clusters=clusters,
         training=training, mechanism=mechanism, queries=queries, provenance=provenance,
         watched=stop.noisy_loss(privacy, spec.rounds),
+        warnings=tuple(sites_warnings(spec, aggregation, facts.names)),
     )  # fmt: skip
     if facts.names is not None:
         spec.sampling.check(names)
@@ -542,3 +408,51 @@ def _secure_warnings(aggregation: Aggregator, sites: int | None) -> str:
         told = "" if sites is None else f"; {f} of {sites // aggregation.size} buckets can be outvoted"
         return f"the server sees no single update: a dishonest site spoils the sum of its bucket{told}"
     return "the server sees no single update, so nothing but its own clipping limits a dishonest site"
+
+
+def resolve_for_clusters(
+    aggregation: Aggregator, clusters: Clusters | None, names: Sequence[str], privacy: Privacy | Open
+) -> Aggregator:
+    """The aggregator with everything decided for a federation; each of several models has a part of it.
+
+    Raises:
+        TooFewSites: It cannot serve so few sites.
+    """
+    if clusters is None:
+        return aggregation.resolve(len(names), privacy)
+    each = len(names) // clusters.resolve(names).models
+    try:
+        return aggregation.resolve(each, privacy)
+    except TooFewSites as error:
+        choice = 'by = "site"' if clusters.by == "site" else f"count = {clusters.count}"
+        few = f"[clusters] {choice} leaves {each} of {len(names)} sites to a model"
+        raise TooFewSites(f"{few}: {error}") from error
+
+
+def require_compatible_clusters(spec: RunSpec) -> None:
+    """Refuse what clusters do not go with, before anything is charged."""
+    clusters, privacy = spec.clusters, spec.privacy
+    if clusters is None:
+        return
+    allowed = f"below {spec.rounds}, the number of rounds"
+    require(clusters.warm < spec.rounds, "[clusters] warm", clusters.warm, allowed)
+    if isinstance(privacy, Privacy) and clusters.by == "loss":
+        raise Refused(
+            '[clusters] by = "loss" does not go with a promise: the choice of the best model for a site '
+            'reveals its records. Use by = "direction" or by = "weights", which use protected updates only.'
+        )
+    if isinstance(privacy, Privacy) and privacy.noise != "site":
+        raise Refused(
+            f'[clusters] does not go with noise = "{privacy.noise}": the server would need single updates '
+            'without noise. Use noise = "site".'
+        )
+    if spec.quarantine is not None:
+        raise Refused(
+            "[clusters] does not go with [quarantine]: a site of a small cluster looks dishonest to the "
+            "others. Leave one of them out."
+        )
+    if spec.stop is not None and spec.stop.epsilon is not None:
+        raise Refused(
+            "[clusters] does not go with [stop] epsilon: the loss of every model would have a price. Watch "
+            "held-out records instead."
+        )

@@ -2,32 +2,36 @@
 
 An option is a field of `RunSpec` and a class elsewhere. Everything else that has to know the options (tables
 of an experiment file and of a run's directory, what a ticket depends on, what is refused beside columns)
-reads them off the fields. A spec knows no data: what depends on data is decided in `runs.setup`.
+reads them off the fields. A spec knows no data: what depends on data is decided in `runs.setup`, which makes
+a `PreparedRun` of it.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from typing import Any, Protocol, cast
 
 from tacit.aggregation.attacks import Attack
-from tacit.aggregation.base import Aggregator
+from tacit.aggregation.base import Aggregator, user_choice
 from tacit.aggregation.defence.clustering import Clusters
 from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Plain, ServerStep
-from tacit.engines.base import Engine
-from tacit.engines.local import Local
+from tacit.engines.base import Engine, Local
 from tacit.learning.record import describe
-from tacit.learning.task import TaskBase, as_task
+from tacit.learning.task import QueryBase, TaskBase, as_task
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
-from tacit.runs.stopping import Stopping
+from tacit.privacy.contracts import Layout
+from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
+from tacit.privacy.mechanisms.base import BoundedSum, Mechanism
+from tacit.privacy.plan import Plan, PlannedPrice, plan
+from tacit.privacy.policy import Open, Privacy, Provenance
+from tacit.runs.stopping import HeldOutWatch, Stopping
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import Kinds
 from tacit.sites.federation import Federation, RowFederation
 from tacit.sites.sampling import Poisson, Sampling
+from tacit.sites.table import Records
 
 # The key of a field's metadata under which its constructors stand.
 KINDS = "kinds"
@@ -111,7 +115,7 @@ class RunSpec:
         default=None, metadata=_kinds("tacit.aggregation.defence.clustering:Clusters")
     )
     engine: Engine = field(
-        default=Local(), metadata=_kinds("tacit.engines.local:Local", "tacit.engines.flower.nodes:Flower")
+        default=Local(), metadata=_kinds("tacit.engines.base:Local", "tacit.engines.flower.nodes:Flower")
     )
     rounds: int = 1
     seed: int = 0
@@ -160,3 +164,133 @@ def _constructors(place: str) -> list[tuple[str, type[Any]]]:
     module, _, name = place.partition(":")
     found: Any = vars(import_module(module))[name]
     return list(cast(Kinds, found).items()) if isinstance(found, Mapping) else [(found.kind, found)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicFacts:
+    """Public facts about a federation, known before it is opened.
+
+    Args:
+        names: The sites; None if the data decide them.
+        records: The number of records of all sites, if that is public.
+        public: True if the records are public data.
+        distant: True if the sites hold their data on other machines.
+        layout: The layout of the data; None if it has been checked already.
+    """
+
+    names: tuple[str, ...] | None = None
+    records: int | None = None
+    public: bool = False
+    distant: bool = False
+    layout: Layout | None = None
+
+    @classmethod
+    def of(cls, federation: Federation) -> "PublicFacts":
+        """Those of a federation that is open."""
+        return cls(
+            names=tuple(federation), records=federation.records, public=federation.public,
+            distant=federation.distant, layout=federation.layout,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PreparedRun:
+    """A run before its first charge.
+
+    Args:
+        spec: The run's options.
+        facts: Public facts about the sites.
+        names: The sites; if the data decide them, the smallest number that the rule accepts.
+        task: The bound task; everything that depends on the policy and the data is decided.
+        aggregation: The aggregation rule, resolved for these sites.
+        clusters: The clustering rule, resolved for these sites.
+        training: The part of the privacy budget that is left for training.
+        mechanism: The mechanism that enforces it.
+        queries: The initial and final query.
+        watched: The noisy loss that is bought after every round, if there is one.
+        provenance: Public facts, and everything that leaves unprotected.
+        warnings: Warnings about trust in single sites.
+        packing: Adaptive clipping, if the policy has `clip_quantile`.
+        federation: The sites' data; None in a plan, and everything below is then empty as well.
+        watch: The scores that early stopping looks at.
+        test: The records that the result is scored on.
+    """
+
+    spec: RunSpec
+    facts: PublicFacts
+    names: tuple[str, ...]
+    task: TaskBase
+    aggregation: Aggregator
+    clusters: Clusters | None
+    training: Privacy | Open
+    mechanism: Mechanism
+    queries: tuple[QueryBase, ...]
+    watched: BoundedSum | None
+    provenance: Provenance
+    warnings: tuple[str, ...] = ()
+    packing: AdaptiveClipping | None = None
+    federation: Federation | None = None
+    watch: HeldOutWatch | None = None
+    test: Records | None = None
+
+    def with_answers(self, found: dict[str, Any]) -> "PreparedRun":
+        """This, its task and its mechanism knowing what was found out before the first round."""
+        task = self.task.with_answers(found)
+        return replace(self, task=task, mechanism=self.mechanism.with_task(task))
+
+    def solve_query(self, question: QueryBase) -> Mechanism:
+        """The mechanism of a question."""
+        return self.training.solve_query(question, self.mechanism)
+
+    def price_of(self, question: QueryBase) -> list[Release]:
+        """Return the releases that a query costs."""
+        priced = self.solve_query(question).release(0, self.names)
+        return [replace(release, purpose=question.kind) for release in priced]
+
+    def releases_of_round(self, number: int, joining: Sequence[str] | None = None) -> list[Release]:
+        """Return the releases of a round among the sites that join it (by default all)."""
+        watched = () if self.watched is None else self.watched.release(number, self.names)
+        trained = self.mechanism.release(number, self.names if joining is None else joining)
+        return [*trained, *watched]
+
+    def planned_releases(self, first: int = 1) -> list[Release]:
+        """Return the releases of the rounds from `first` on, with every site in each."""
+        rounds = range(first, self.spec.rounds + 1)
+        return [release for number in rounds for release in self.releases_of_round(number)]
+
+    def price(self) -> list[Release]:
+        """Return all releases of the run, with every site in each round: its one price."""
+        return [release for part in self._once() for release in part] + self.planned_releases()
+
+    def _once(self) -> tuple[list[Release], ...]:
+        """Return the releases outside the rounds: synthetic records, queries, the number of records."""
+        spec = self.spec
+        added = () if spec.augment is None else spec.augment.release(spec.privacy, self.names)
+        asked = [release for question in self.queries for release in self.price_of(question)]
+        return list(added), asked, list(self.mechanism.count_releases(self.names))
+
+    def plan(self) -> Plan:
+        """The price in numbers and words, with what the author may want to reconsider."""
+        # Rounds differ in their number alone, which a plan does not show.
+        once = [release for part in reversed(self._once()) for release in part]
+        price = PlannedPrice(tuple(once), tuple(self.releases_of_round(1)), self.spec.rounds)
+        models = 1 if self.clusters is None else self.clusters.models
+        made = plan(
+            self.spec.privacy, self.task, self.mechanism, price,
+            sites=len(self.names), records=self.facts.records, models=models,
+        )  # fmt: skip
+        return replace(made, warnings=(*made.warnings, *self._few(), *self.warnings))
+
+    def _few(self) -> list[str]:
+        many = len(self.names)
+        if self.facts.names is not None or many == 1:
+            return []
+        return [f"the data decide the number of sites: {many} are needed at least"]
+
+    def describe(self, federation: Federation, **changed: object) -> dict[str, object]:
+        """The choices of this run as tables of an experiment file, some of them changed."""
+        resolved: dict[str, object] = {
+            "task": self.task, "aggregation": user_choice(self.aggregation), "clusters": self.clusters,
+            "engine": self.spec.engine.chosen, **changed,
+        }  # fmt: skip
+        return {**(federation.origin or {}), **self.spec.describe(**resolved)}

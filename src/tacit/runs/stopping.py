@@ -15,8 +15,7 @@ from tacit.learning.record import Round
 from tacit.learning.task import Goal, TaskBase
 from tacit.privacy.accounting import calibrate
 from tacit.privacy.mechanisms.base import BoundedSum
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation, require_rows

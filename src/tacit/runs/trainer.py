@@ -27,8 +27,8 @@ from tacit.runs.context import BOUNDS, RunContext, digest
 from tacit.runs.directory import Checkpoint, Directory
 from tacit.runs.queries import final_query_of, skip_if_unaffordable
 from tacit.runs.round import RoundAggregator, RoundResult, single_model
-from tacit.runs.setup import PreparedRun, sites_warnings
-from tacit.runs.spec import RunSpec
+from tacit.runs.setup import sites_warnings
+from tacit.runs.spec import PreparedRun, RunSpec
 from tacit.runs.stopping import HeldOutWatch, Watch, best, early_stop_reason
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key

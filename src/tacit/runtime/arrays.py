@@ -3,12 +3,10 @@
 Users may hand over lists, arrays of single precision or torch tensors; they are converted here, at the door.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-
-from tacit.runtime.contracts import TensorLike
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -25,3 +23,12 @@ def as_numpy(values: "ArrayLike | TensorLike") -> NDArray[Any]:
 def as_array(values: "ArrayLike") -> Array:
     """Return values as a contiguous array of doubles, without copying where they are one already."""
     return np.ascontiguousarray(as_numpy(values), dtype=np.float64)
+
+
+@runtime_checkable
+class TensorLike(Protocol):
+    """What tells a torch tensor from an array; torch need not be there."""
+
+    def detach(self) -> Any:  # noqa: ANN401
+        """The numbers without their gradients."""
+        ...

@@ -58,15 +58,6 @@ def user_object(given: Any) -> Any:  # noqa: ANN401
 
 
 @runtime_checkable
-class TensorLike(Protocol):
-    """What tells a torch tensor from an array; torch need not be there."""
-
-    def detach(self) -> Any:  # noqa: ANN401
-        """The numbers without their gradients."""
-        ...
-
-
-@runtime_checkable
 class Shaped(Protocol):
     """An array, of whichever library."""
 

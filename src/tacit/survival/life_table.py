@@ -258,16 +258,7 @@ class CountOptions:
     def count(self, federation: RowFederation | LifeTable) -> LifeTable:
         """Count the exits of the sites, unless they have been counted already."""
         if isinstance(federation, LifeTable):
-            paid = (self.grid, self.epsilon, self.ledger, self.key)
-            new = bool(self.delta) or any(given is not None for given in paid)
-            require(not new, "life table", "a new grid or epsilon", "used with its own grid and price")
-            require(
-                self.by in (None, federation.by),
-                "by",
-                self.by,
-                f"{federation.by!r}, as the table was counted",
-            )
-            return federation
+            return self._require_same_table(federation)
         payment = Payment(
             epsilon=self.epsilon, delta=self.delta, ledger=self.ledger, key=self.key, records=federation
         )

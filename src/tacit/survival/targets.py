@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import MOST_CUTS, InvalidValue, require, require_count, require_positive
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runtime.arrays import Array
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table

@@ -13,14 +13,14 @@ from torch import nn
 from tacit import Federation, Open
 from tacit.aggregation.defence.clustering import ClusterChoice, Clusters, adjusted_rand, kmeans
 from tacit.aggregation.mean import Mean
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.errors import InvalidValue
 from tacit.learning.record import describe
 from tacit.learning.supervised import Supervised
 from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.mechanisms.site_level import SiteLevel
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.table import from_arrays

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tacit import Open, Privacy
-from tacit.aggregation.geometry import blocks, gram_of, paired_distances, squared_distances
+from tacit.aggregation.base import blocks
+from tacit.aggregation.geometry import gram_of, paired_distances, squared_distances
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.robust.coordinatewise import TrimmedMean
 from tacit.aggregation.robust.krum import Bulyan, Krum, MultiKrum

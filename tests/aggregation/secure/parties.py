@@ -7,8 +7,7 @@ import numpy as np
 
 from tacit.aggregation.secure.coordinator import Coordinator, SumResult
 from tacit.aggregation.secure.member import Member
-from tacit.aggregation.secure.messages import Message
-from tacit.aggregation.secure.sealing import Identity, Roster, Session
+from tacit.aggregation.secure.sealing import Identity, Message, Roster, Session
 
 CITIES = ("bergen", "oslo", "stavanger", "tromso", "trondheim", "alta", "bodo", "hamar", "molde", "narvik")
 Kind = TypeVar("Kind", bound=Message)

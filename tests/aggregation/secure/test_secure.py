@@ -11,8 +11,16 @@ from scipy import stats
 
 from tacit.aggregation import secure
 from tacit.aggregation.secure import Identity, Session, secure_sum
-from tacit.aggregation.secure.messages import Masked, Revealed
-from tacit.aggregation.secure.sealing import STAGES, KeyExchange, derive_key, frame_parts, mask, mask_sign
+from tacit.aggregation.secure.sealing import (
+    STAGES,
+    KeyExchange,
+    Masked,
+    Revealed,
+    derive_key,
+    frame_parts,
+    mask,
+    mask_sign,
+)
 from tacit.aggregation.secure.shamir import Reconstructor
 from tacit.errors import InvalidValue, Refused, SecureAggregationFailed
 from tacit.privacy.mechanisms.lattice import Lattice

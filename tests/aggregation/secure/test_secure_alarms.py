@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from parties import Parties, added, changed, read, session_of
 
 from tacit.aggregation.secure import Coordinator, Member, Roster
-from tacit.aggregation.secure.messages import (
+from tacit.aggregation.secure.sealing import (
     Confirmation,
     Confirmations,
     Envelopes,
+    Identity,
+    KeyExchange,
     Masked,
     Offer,
     Offers,
@@ -25,7 +27,6 @@ from tacit.aggregation.secure.messages import (
     decode_message,
     room,
 )
-from tacit.aggregation.secure.sealing import Identity, KeyExchange
 from tacit.errors import InvalidValue, SecureAggregationFailed
 
 FIVE = session_of(5)

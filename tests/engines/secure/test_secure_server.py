@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tacit.aggregation.secure import Identity, Roster, Session, secure_sum
-from tacit.aggregation.secure.messages import (
+from tacit.aggregation.secure.products import ProductSession, secure_products
+from tacit.aggregation.secure.sealing import (
+    STAGES,
     Confirmation,
     Confirmations,
     Envelopes,
@@ -21,8 +23,6 @@ from tacit.aggregation.secure.messages import (
     Offers,
     Survivors,
 )
-from tacit.aggregation.secure.products import ProductSession, secure_products
-from tacit.aggregation.secure.sealing import STAGES
 from tacit.engines.base import server_view
 from tacit.engines.messages import NoReply
 from tacit.engines.secure import messages

@@ -11,8 +11,7 @@ from tacit.experiments.experiment import read
 from tacit.functional.curves import Curves
 from tacit.functional.data.remote import RemoteCurves
 from tacit.functional.tasks import Boosting
-from tacit.privacy.policy import Open
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Provenance
 from tacit.sites.vertical import ByParty
 
 AGREED = RemoteCurves(domains={"b": (0.0, 1.0), "y": (0.0, 2.0), "a": (0.0, 1.0)}, records=30)

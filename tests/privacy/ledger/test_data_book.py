@@ -14,7 +14,7 @@ import torch
 
 from patients_and_books import PRIVATE, TASK, at_sites, borne, never_behind, opened, patients, train
 from tacit import Federation, Ledger, Open, Privacy, Stopping, fit
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.errors import BudgetExhausted, LedgerUnusable
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release, clipped_release

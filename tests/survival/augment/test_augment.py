@@ -11,7 +11,7 @@ from tacit.errors import InvalidValue, Refused
 from tacit.privacy import accounting
 from tacit.privacy.mechanisms import noise
 from tacit.privacy.mechanisms.base import ROUNDED, NoPrivacy, RecordLevel
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.sites.table import Table, from_arrays
 from tacit.survival.augment import AUGMENTATIONS, MVAEC, MVAES, Augmentation, AugmentedFederation
 

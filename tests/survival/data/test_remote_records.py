@@ -8,8 +8,7 @@ import pytest
 
 from tacit.errors import InvalidFile, InvalidValue, Refused, TacitError
 from tacit.experiments.experiment import read
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.sites.splits import Iid, NamedSites
 from tacit.survival import CoxPH, DeepHit, LogisticHazard
 from tacit.survival.data.remote import RemoteRecords

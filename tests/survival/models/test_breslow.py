@@ -8,7 +8,7 @@ import pytest
 from tacit import Federation, Key, Open, Privacy, fit
 from tacit.engines.base import run_at_site
 from tacit.privacy.mechanisms.base import NoPrivacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runtime.arrays import Array
 from tacit.sites.table import Table, from_arrays, from_frame
 from tacit.survival import CoxCC, CoxPH, CoxTime, DeepSurv

@@ -9,7 +9,7 @@ import pytest
 from tacit import Federation, Key, Open, fit
 from tacit.aggregation import Mean
 from tacit.errors import InvalidValue, Refused
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.sites.encoding import Encoding
 from tacit.sites.table import Table, from_arrays, from_frame
 from tacit.survival import (

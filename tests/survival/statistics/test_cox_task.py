@@ -15,7 +15,7 @@ from tacit.engines.base import Engine, run_at_site
 from tacit.errors import InvalidValue, Refused
 from tacit.experiments import experiment
 from tacit.learning.task import Updates
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.sites.remote import RemoteRowFederation, blank_tables
 from tacit.sites.splits import Dirichlet, Iid, TimeNonIid
 from tacit.sites.table import from_arrays, from_frame

@@ -22,7 +22,7 @@ from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release, from_dict
 from tacit.privacy.ledger.store import Ledger, verify
 from tacit.privacy.mechanisms.base import NoPrivacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runs.directory import LEDGER, SUMMARY
 from tacit.sites.remote import RemoteRowFederation, blank_tables
 from tacit.sites.splits import Dirichlet, Iid, TimeNonIid

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.aggregation.base import Array, rows_of
-from tacit.aggregation.geometry import gram_of, squared_distances
-from tacit.aggregation.robust.reweighted import geometric_median
+from tacit.aggregation.geometry import geometric_median, gram_of, squared_distances
 from tacit.errors import require, require_count, require_positive, require_word
 from tacit.learning.record import Decision, Standing, Status
 from tacit.learning.task import Updates

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of
+from tacit.aggregation.base import Array, Rows, Rule, blocks, pad_rows, rows_of
 from tacit.aggregation.geometry import (
     ROUNDING,
     WeightedRule,
-    blocks,
     choose_origin,
     gram_of,
     inner_products,

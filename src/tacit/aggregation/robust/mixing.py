@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from tacit.aggregation.base import AggregatorBase, Array, Rows, Rule, pad_rows, rows_of
+from tacit.aggregation.base import AggregatorBase, Array, Rows, Rule, blocks, pad_rows, rows_of, weighted_sum
 from tacit.aggregation.geometry import (
     Centre,
     WeightedRule,
-    blocks,
     gram_of,
     paired_distances,
     require_usable,
     squared_distances,
-    weighted_sum,
 )
 from tacit.aggregation.robust.coordinatewise import CoordinatewiseRule, TrimmedMean
 from tacit.aggregation.robust.krum import Bulyan

@@ -7,17 +7,17 @@ default choice without further knowledge.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from tacit.aggregation.base import Aggregator, AggregatorBase, Array, noise_of, require_liars, rows_of
 from tacit.aggregation.geometry import (
-    ROUNDING,
     Centre,
     WeightedRule,
+    geometric_median,
     require_usable,
-    squared_distances,
+    squares_from,
 )
 from tacit.aggregation.kernels import add_multiple, square_of
 from tacit.aggregation.mean import Mean
@@ -33,12 +33,6 @@ from tacit.runtime.jit import contiguous
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-# The mean of the directions to all rows is shorter than this at the geometric median; twice as much is the
-# part of the sum of distances that a better point could save.
-LEVEL = 1e-9
-# Number of plain steps before Newton's, and of steps until the point is good enough.
-PLAIN = 10
-STEPS = 200
 # Number of sites up to which all eigenvectors are found, and equal eigenvalues seen.
 FULL = 64
 EQUAL = 1e-9
@@ -114,10 +108,10 @@ class CenteredClip(WeightedRule):
     def weigh(self, gram: Array, f: int) -> Array:
         """Return the share of each update after clipping; the shares add up to less than 1 about zero."""
         weights = np.zeros(len(gram)) if self.radius is not None else geometric_median(gram)
-        middle = math.sqrt(np.median(_squares_from(gram, weights)))
+        middle = math.sqrt(np.median(squares_from(gram, weights)))
         radius = middle / 2 if self.radius is None else self.radius
         for _ in range(self.steps):
-            kept = _shrink_factors(_squares_from(gram, weights), radius) / len(gram)
+            kept = _shrink_factors(squares_from(gram, weights), radius) / len(gram)
             weights = weights * (1 - kept.sum()) + kept
         return weights
 
@@ -252,75 +246,6 @@ class Robust(AggregatorBase):
     @property
     def _open(self) -> WeightedRule:
         return GeometricMedian() if self.f is None else CovarianceFilter(f=self.f)
-
-
-def geometric_median(gram: Array) -> Array:
-    """The weights of the geometric median (sites), from inner products about any centre.
-
-    Weiszfeld's steps, started where they cannot get stuck (Vardi and Zhang 2000). If the median is an update,
-    it is the one with the smallest sum of distances, which is tried first; where several are as good, as
-    between two, it is their mean.
-    """
-    largest = float(gram.diagonal().max(initial=0.0))
-    # The weights do not depend on the unit; powers of very small or large distances do.
-    gram = gram / largest if largest > 0 else gram
-    distances = np.sqrt(squared_distances(gram))
-    sums = distances.sum(axis=1)
-    best = int(sums.argmin())
-    near = distances[best]
-    pulls = np.divide(1.0, near, out=np.zeros(len(gram)), where=near > 0)
-    copies = len(gram) - np.count_nonzero(pulls)
-    towards = pulls.copy()
-    towards[best] -= pulls.sum()
-    pull = _length(gram, towards)
-    if pull - copies <= LEVEL * len(gram):
-        as_good = sums <= sums[best] * (1 + LEVEL)
-        return as_good / as_good.sum()
-    # A step away from an update that others pull at with more than its own weight.
-    weights = (1 - copies / pull) * pulls / pulls.sum()
-    weights[best] += copies / pull
-    return _weiszfeld(gram, weights)
-
-
-def _weiszfeld(gram: Array, weights: Array) -> Array:
-    """Weiszfeld's steps until the directions to all rows cancel; Newton's between them if that is slow."""
-    plain = weights
-    for step in range(STEPS):
-        pulls = 1 / np.sqrt(_squares_from(gram, weights))
-        plain = pulls / pulls.sum()
-        if _length(gram, plain - weights) * pulls.sum() <= LEVEL * len(gram):
-            break
-        weights = plain if step < PLAIN else _newton_step(gram, weights, plain, pulls)
-    # Parts of the rows, whatever the last step was.
-    return plain
-
-
-def _newton_step(gram: Array, weights: Array, plain: Array, pulls: Array) -> Array:
-    """Return Newton's step, if it descends further than the plain one."""
-    cubes, total = pulls**3, pulls.sum()
-    inner, cubed = gram @ weights, gram @ cubes
-    # The curvature in terms of weights: the sum of pulls, less each direction to a row times itself.
-    curvature = cubes[:, None] * (inner - gram) - weights[:, None] * (cubes.sum() * inner - cubed)
-    curvature.flat[:: len(gram) + 1] += total
-    try:
-        change = cast(Array, np.linalg.solve(curvature, pulls - total * weights))
-    except np.linalg.LinAlgError:
-        return plain
-    newton = weights + change
-    sums = [np.sqrt(_squares_from(gram, point)).sum() for point in (newton, plain)]
-    return newton if sums[0] < sums[1] else plain
-
-
-def _squares_from(gram: Array, weights: Array) -> Array:
-    """Return squared distances of all rows from a weighted sum of them, at least the rounding error."""
-    inner = gram @ weights
-    square = float(weights @ inner)
-    squares = gram.diagonal() - 2 * inner + square
-    return np.maximum(squares, ROUNDING * (gram.diagonal() + abs(square)))
-
-
-def _length(gram: Array, weights: Array) -> float:
-    return math.sqrt(max(float(weights @ gram @ weights), 0.0))
 
 
 def _shrink_factors(squares: Array | np.float64, radius: float) -> Array:

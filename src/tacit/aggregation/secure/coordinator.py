@@ -11,27 +11,25 @@ from typing import NoReturn, TypeVar, cast
 
 import numpy as np
 
-from tacit.aggregation.secure.messages import (
+from tacit.aggregation.secure.sealing import (
+    STAGES,
     Confirmation,
     Confirmations,
     Envelopes,
+    KeyExchange,
     Masked,
     Offer,
     Offers,
     Revealed,
-    Shares,
-    SiteMessage,
-    Survivors,
-    decode_message,
-)
-from tacit.aggregation.secure.sealing import (
-    STAGES,
-    KeyExchange,
     Roster,
     Session,
+    Shares,
+    SiteMessage,
     Stage,
+    Survivors,
     Vector,
     commitment,
+    decode_message,
     derive_key,
     is_valid_public_key,
     mask,

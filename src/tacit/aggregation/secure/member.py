@@ -12,28 +12,26 @@ from typing import Literal
 
 import numpy as np
 
-from tacit.aggregation.secure.messages import (
+from tacit.aggregation.secure.sealing import (
+    STAGES,
     Confirmation,
     Confirmations,
     Envelopes,
+    Identity,
+    KeyExchange,
     Kind,
     Masked,
     Offer,
     Offers,
     Revealed,
-    Shares,
-    Survivors,
-    decode_message,
-)
-from tacit.aggregation.secure.sealing import (
-    STAGES,
-    Identity,
-    KeyExchange,
     Roster,
     Session,
+    Shares,
     Stage,
+    Survivors,
     Vector,
     commitment,
+    decode_message,
     derive_key,
     frame_parts,
     fresh_bytes,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tacit.cli import output
-from tacit.cli.output import Changes, Console, verb
+from tacit.cli.output import Changes, Console, under_runs, verb
 from tacit.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -214,24 +214,6 @@ def _resumable(verb: str, place: Path, how: str = " --resume") -> Generator[None
         words = f"tacit {verb} {shlex.quote(str(place))}{how}"
         output.log(f"tacit: interrupted; resume with: {words}", quiet=False)
         raise
-
-
-def under_runs(file: Path, name: str, read: str, *, resume: bool) -> Path:
-    """Return the directory of a run under `runs`, by its name and a fingerprint of its options.
-
-    The same experiment twice gives two directories; resuming takes the last one.
-    """
-    from tacit.runs.directory import place_for
-
-    if file.is_dir():
-        return file
-    choices = hashlib.sha256(read.encode()).hexdigest()[:6]
-    place = place_for(Path("runs") / f"{name}-{choices}", resume=resume)
-    if resume and not place.is_dir():
-        raise InvalidValue(
-            "--resume is not allowed here: there is no run of this experiment yet; leave it out"
-        )
-    return place
 
 
 @verb(trust="always")

@@ -13,9 +13,8 @@ import click
 import typer
 
 from tacit.cli import output
-from tacit.cli.output import Changes, Console, verb
+from tacit.cli.output import Changes, Console, under_runs, verb
 from tacit.cli.verbs.ledger import require_sound
-from tacit.cli.verbs.run import under_runs
 from tacit.errors import InvalidFile, InvalidValue, escape
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tacit.deploy.site.config import SiteFile, SiteLimits, at_sites
-from tacit.engines.local import Local
+from tacit.engines.base import Local
 from tacit.engines.messages import run_digest
 from tacit.errors import MOST_RELEASES_ASKED, MOST_ROUNDS, InvalidValue, Refused, TacitError, quote
 from tacit.experiments.experiment import Experiment, construct_experiment, require_releases
@@ -22,7 +22,8 @@ from tacit.privacy.accounting import epsilon
 from tacit.privacy.accounting.release import Release, by_subject
 from tacit.privacy.ledger.chain import RECORDS
 from tacit.privacy.policy import Open
-from tacit.runs.setup import PreparedRun, prepare
+from tacit.runs.setup import prepare
+from tacit.runs.spec import PreparedRun
 from tacit.runs.stopping import Stopping
 from tacit.runtime.refusals import Withheld, withhold_details
 from tacit.runtime.tables import Table, parse

@@ -66,7 +66,7 @@ from tacit.privacy.mechanisms.secure_gram import SecureGram
 from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.privacy.policy import Privacy
 from tacit.runs.queries import final_query_of, initial_query_of
-from tacit.runs.setup import PreparedRun
+from tacit.runs.spec import PreparedRun
 from tacit.runtime import files
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key, Part

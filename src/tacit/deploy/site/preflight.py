@@ -34,7 +34,7 @@ from tacit.runtime.silence import suppress_warnings
 if TYPE_CHECKING:
     from tacit.experiments.experiment import Experiment
     from tacit.privacy.accounting.release import Release
-    from tacit.runs.setup import PreparedRun
+    from tacit.runs.spec import PreparedRun
     from tacit.sites.federation import Federation
 
 # The system's limit on the path of a socket, in bytes.

@@ -11,10 +11,22 @@ from typing import Literal, cast
 
 import msgspec
 
-from tacit.aggregation.secure.messages import ENTRY, FRAME, Envelopes, Message, Offers, Shares, room
-from tacit.aggregation.secure.messages import Offer as SumOffer
 from tacit.aggregation.secure.products import ProductSession
-from tacit.aggregation.secure.sealing import FORMAT, KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES, Session
+from tacit.aggregation.secure.sealing import (
+    ENTRY,
+    FORMAT,
+    FRAME,
+    KEY_BYTES,
+    SIGNATURE_BYTES,
+    TAG_BYTES,
+    Envelopes,
+    Message,
+    Offers,
+    Session,
+    Shares,
+    room,
+)
+from tacit.aggregation.secure.sealing import Offer as SumOffer
 from tacit.errors import Refused, SecureAggregationFailed
 from tacit.privacy.contracts import SiteGroups
 from tacit.privacy.mechanisms.secure_gram import SecureGram

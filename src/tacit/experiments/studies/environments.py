@@ -34,8 +34,7 @@ from tacit.experiments.studies.regimes import (
     world_source,
 )
 from tacit.learning.record import Round
-from tacit.privacy.policy import Open
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Provenance
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import Table, construct, portable
 from tacit.runtime.threads import cores

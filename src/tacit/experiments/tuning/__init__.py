@@ -38,8 +38,7 @@ from tacit.privacy.ledger.chain import planned_bytes
 from tacit.privacy.ledger.data_book import DataBook, new_run
 from tacit.privacy.ledger.run_ledger import RunLedger, begin_plan
 from tacit.privacy.ledger.store import Ledger
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.privacy.statement import state, subject_prices
 from tacit.runs.directory import EXPERIMENT, LEDGER, OPENED, PLAN, Directory
 from tacit.runs.fit import book_of

@@ -18,7 +18,6 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 
 from tacit.errors import is_between, require, require_count, require_positive, require_rate, require_word
-from tacit.privacy.contracts import Unit as Unit
 
 Law = Literal["gaussian", "laplace", "selection", "discrete"]
 Relation = Literal["add-remove", "replace"]
@@ -31,6 +30,9 @@ FEWEST_STEPS, MOST_STEPS = 16.0, 2.0**60
 COARSEST = 2.0**16
 # The variance, in steps, of the rounding that makes a Gaussian discrete.
 ROUNDED = 16.0
+
+# The unit whose presence is protected.
+Unit = Literal["record", "site"]
 
 
 @dataclass(frozen=True, kw_only=True)

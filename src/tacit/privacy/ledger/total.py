@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tacit.privacy.contracts import Unit
+from tacit.privacy.accounting.release import Unit
 
 # Without a lifetime the total is read off afterwards, and results may have decided that there is a next run.
 UNBOUND = "no lifetime budget is set, so delta may be larger if results decided about the next run"

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tacit.errors import InvalidValue, require
 from tacit.learning.record import Record
-from tacit.privacy.provenance import is_all_public
+from tacit.privacy.policy import is_all_public
 from tacit.privacy.statement import Statement
 from tacit.reports.plots import ROUND, column, footnote, line, name_rows, tint_rows, write
 from tacit.reports.plots.style import (

@@ -29,8 +29,7 @@ from tacit.errors import (
 from tacit.privacy.accounting import calibrate
 from tacit.privacy.accounting.release import Release, View
 from tacit.privacy.mechanisms.base import CountNoise, Mechanism, NoPrivacy, RecordLevel
-from tacit.privacy.policy import Open, Privacy, require_bound
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance, require_bound
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation, RowFederation, places_of, require_rows
 from tacit.sites.table import Table, concatenate

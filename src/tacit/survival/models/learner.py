@@ -17,7 +17,7 @@ from tacit.errors import InvalidValue, require, require_hidden, require_positive
 from tacit.learning.supervised import Learner
 from tacit.learning.task import Goal, InitialQueryBase, Updates
 from tacit.privacy.mechanisms.base import Mechanism, Norm
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import BOUND
 from tacit.runtime.keys import Key

@@ -15,8 +15,7 @@ from tacit.errors import InvalidValue, Refused, choices, is_between, require, re
 from tacit.learning.task import Goal, Updates
 from tacit.privacy.ledger.payment import PUBLIC, from_sites
 from tacit.privacy.mechanisms.base import Mechanism
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import BOUND
 from tacit.runtime.keys import Key

@@ -26,8 +26,7 @@ from tacit.compat.federated_survival.data.loader import require_outcomes
 from tacit.errors import InvalidValue, require, require_word
 from tacit.learning.task import Goal, Task, TaskBase
 from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.reports.text import progress
 from tacit.runs.fit import fit
 from tacit.runs.run import Run

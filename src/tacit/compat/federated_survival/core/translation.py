@@ -17,8 +17,7 @@ from tacit.errors import Refused
 from tacit.privacy import accounting
 from tacit.privacy.mechanisms.base import RecordLevel
 from tacit.privacy.mechanisms.site_level import SiteLevel
-from tacit.privacy.policy import Open, Privacy
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runs.queries import queries_of
 from tacit.runs.stopping import Stopping
 from tacit.sites.federation import RowFederation
