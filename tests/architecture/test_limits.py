@@ -33,7 +33,7 @@ MANY_PARAMETERS = {
     "survival/data/__init__.py simulate",
     "survival/data/partition.py horizontal_federation",
     "survival/figures/curves.py calibration",
-    "survival/statistics/federated.py cox",
+    "survival/statistics/cox_regression.py cox",
     "survival/statistics/federated.py restricted_mean",
 }
 # The ledger is charged by what runs, by sites and by other libraries' names; a book is part of the ledger.

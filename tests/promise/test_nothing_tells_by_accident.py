@@ -27,7 +27,7 @@ from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.sites.vertical import VerticalFederation
 from tacit.survival.augment import MVAEC, MVAES
-from tacit.survival.statistics import federated
+from tacit.survival.statistics import cox_regression, federated
 from tacit.survival.tasks import LEARNERS, KaplanMeier
 
 ABSURD = (1e5, 1e160, 1e300)
@@ -122,8 +122,8 @@ def test_a_warning_never_tells_of_a_record_that_was_counted(capfd):
         table = federated.life_table(sites, grid=ENDS, **paid, ledger=Ledger())
         for statistic in (federated.kaplan_meier, federated.nelson_aalen, federated.censoring):
             statistic(sites, grid=ENDS, **paid, ledger=Ledger())
-        federated.breslow(sites, lambda x: x[:, 0], table, bound=2.0, **paid, ledger=Ledger())
-        federated.cox(sites, grid=ENDS, epsilon=4.0, delta=1e-6, bound=3.0, ledger=Ledger())
+        cox_regression.breslow(sites, lambda x: x[:, 0], table, bound=2.0, **paid, ledger=Ledger())
+        cox_regression.cox(sites, grid=ENDS, epsilon=4.0, delta=1e-6, bound=3.0, ledger=Ledger())
 
     silent(capfd, work)
 
@@ -131,8 +131,8 @@ def test_a_warning_never_tells_of_a_record_that_was_counted(capfd):
 def test_a_warning_never_tells_of_a_record_in_statistics_without_a_promise(capfd):
     def work(size):
         sites = federation(size)
-        fit = federated.cox(sites)
-        federated.proportional_hazards(sites, fit)
+        fit = cox_regression.cox(sites)
+        cox_regression.proportional_hazards(sites, fit)
         federated.kaplan_meier(sites)
 
     silent(capfd, work, sizes=(1e5,))

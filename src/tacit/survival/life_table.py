@@ -6,28 +6,20 @@ With delayed entry there is a second cell, of the interval of entry. Cells know 
 times, unless the grid is made of those times.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, ParamSpec, TypeVar
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tacit.errors import InvalidValue, Refused, choices, hint, require, require_count
-from tacit.privacy.ledger.payment import PUBLIC as PUBLIC
-from tacit.privacy.ledger.payment import Payment, is_paid
-from tacit.privacy.ledger.store import Ledger
+from tacit.errors import InvalidValue, Refused, choices, require
 from tacit.runtime.arrays import Array
-from tacit.runtime.keys import Key
-from tacit.runtime.refusals import withholding
-from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.survival.targets import require_values
 
-P = ParamSpec("P")
-Result = TypeVar("Result")
 Over = Literal["all", "site", "group", "each"]
 
 # A noisy number is used while it is at least this many standard deviations of its noise.
@@ -238,89 +230,6 @@ def logrank_terms(exits: Exits) -> tuple[Array, Array, Array]:
     return observed, expected, covariance + exits.variance * np.einsum("kgh,kfh->gf", moved, moved)
 
 
-def statistic(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Decorate a statistic of a `federation`: warnings and refusals disclose nothing of its records."""
-    return suppress_warnings()(withholding(is_paid)(function))
-
-
-@dataclass(frozen=True, kw_only=True)
-class CountOptions:
-    """Options of counting exits, and of its price; the arguments of `life_table`."""
-
-    grid: ArrayLike | None = None
-    by: str | None = None
-    causes: int | None = 1
-    epsilon: float | None = None
-    delta: float = 0.0
-    ledger: Ledger | None = None
-    key: Key | None = None
-
-    def count(self, federation: RowFederation | LifeTable) -> LifeTable:
-        """Count the exits of the sites, unless they have been counted already."""
-        if isinstance(federation, LifeTable):
-            return self._require_same_table(federation)
-        payment = Payment(
-            epsilon=self.epsilon, delta=self.delta, ledger=self.ledger, key=self.key, records=federation
-        )
-        tables = {name: federation.records_of(name) for name in federation}
-        states = 1 + _causes(self.causes, tables, payment.private)
-        for name, table in tables.items():
-            _require_exits(table, states, self.by, f"site {name}")
-        late = "entry" in federation.store.targets
-        if payment.private:
-            refuse_weights(federation)
-        ends, exact = _grid(self.grid, tables, payment.private), self.grid is None
-        what = "counts of exits by interval and state" + ", at every exit time" * exact
-        sums = {name: exit_cells(table, ends, states, self.by) for name, table in tables.items()}
-        left = payment.release_sums(sums, 1.0, what, cells=1 + late)
-        cells = left.cells.reshape(len(tables), 1 if self.by is None else 2, -1)
-        provenance = PUBLIC if federation.public and not payment.private else left.provenance
-        return LifeTable(ends, cells, tuple(tables), self.by, left.variance, exact, provenance, late)
-
-    def _require_same_table(self, table: LifeTable) -> LifeTable:
-        """The table itself; refuse options by which it would have to be counted anew."""
-        paid = (self.grid, self.epsilon, self.ledger, self.key)
-        new = bool(self.delta) or any(given is not None for given in paid)
-        require(not new, "life table", "a new grid or epsilon", "used with its own grid and price")
-        fits = self.by in (None, table.by)
-        require(fits, "by", self.by, f"{table.by!r}, as the table was counted")
-        return table
-
-
-@statistic
-def life_table(
-    federation: RowFederation,
-    *,
-    grid: ArrayLike | None = None,
-    by: str | None = None,
-    causes: int | None = 1,
-    epsilon: float | None = None,
-    delta: float = 0.0,
-    ledger: Ledger | None = None,
-    key: Key | None = None,
-) -> LifeTable:
-    """Count exits once, for as many curves and tests as you like.
-
-    Args:
-        federation: Sites whose records have a `time` above 0 and an `event`: 0 censored, else its cause. They
-            may have an `entry`, from when on they are at risk, and, in the open, a `weight`.
-        grid: The ends of the intervals, public; by default every exit time leaves the sites.
-        by: A column of 0 and 1 that parts the records.
-        causes: Number of kinds of events; None looks at the records.
-        epsilon: Cost of the counts for any one record; by default they leave unprotected.
-        delta: 0 for Laplace noise, more for Gaussian noise.
-        ledger: Charged with one release for each site before any noise is drawn.
-        key: Source of the noise, by default the operating system.
-
-    Guarantee:
-        With `epsilon`, what leaves a site is one histogram that one record more or less moves by 1 (L1 and
-        L2), or in two cells by 1 each if records have an `entry`, plus noise of the scale that was charged.
-    """
-    return CountOptions(
-        grid=grid, by=by, causes=causes, epsilon=epsilon, delta=delta, ledger=ledger, key=key
-    ).count(federation)
-
-
 def exit_cells(table: Table, grid: Array, states: int, by: str | None) -> Array:
     """Count a site's exits by cell, with the records' weights.
 
@@ -351,27 +260,6 @@ def nearest_counts(given: Array) -> Array:
     excess = (np.cumsum(falling) - total) / np.arange(1, len(given) + 1)
     kept = np.flatnonzero(falling > excess)
     return np.maximum(given - excess[kept[-1]], 0.0) if len(kept) else np.zeros_like(given)
-
-
-def _causes(given: int | None, tables: Mapping[str, Table], private: bool) -> int:
-    if given is not None:
-        require_count("causes", given)
-        return given
-    if private:
-        raise Refused("causes = None would read them from private records: give their number")
-    seen = [int(table.targets["event"].max()) for table in tables.values() if "event" in table.targets]
-    return max([1, *seen])
-
-
-def _grid(given: ArrayLike | None, tables: Mapping[str, Table], private: bool) -> Array:
-    if given is not None:
-        return require_grid(given)
-    if private:
-        raise Refused(
-            "grid = None uses every exit time, which noise on counts does not hide: give the ends of public "
-            "intervals, such as numpy.linspace(0, horizon, 31)[1:]"
-        )
-    return np.unique(np.concatenate([table.targets["time"] for table in tables.values()]))
 
 
 def require_grid(given: ArrayLike) -> Array:
@@ -420,23 +308,3 @@ def refuse_weights(federation: RowFederation) -> None:
             "weight is not private: the sensitivity to one record is not bounded, so no noise is enough. "
             "Remove the weight from the targets, or compute without epsilon"
         )
-
-
-def _require_exits(table: Table, states: int, by: str | None, place: str) -> None:
-    require_exits(table, states, place)
-    if by is None:
-        return
-    if by not in table.columns:
-        raise InvalidValue(f"by = {by!r} is not allowed: {place} has no such column{hint(by, table.columns)}")
-    values = table.features[:, table.columns.index(by)]
-    if not np.isin(values, (0, 1)).all():
-        must = f"a column of 0 and 1 for two groups; for more, make one for each comparison, {_one_group(by)}"
-        raise InvalidValue(
-            f"by = {by!r} is not allowed: it must be {must} ({by} in {place} holds other values)",
-            rule=f"by = {by!r} is not allowed: it must be {must}",
-        )
-
-
-def _one_group(column: str) -> str:
-    """Say how one group becomes a column of 0 and 1."""
-    return f'as in frame["{column} 3"] = (frame["{column}"] == 3).astype(float)'

@@ -28,8 +28,8 @@ from tacit.sites.remote import RemoteRowFederation, blank_tables
 from tacit.sites.splits import Dirichlet, Iid, TimeNonIid
 from tacit.sites.table import from_arrays, from_frame
 from tacit.survival.data import simulate
-from tacit.survival.life_table import life_table
 from tacit.survival.statistics import aalen_johansen, kaplan_meier, nelson_aalen, restricted_mean
+from tacit.survival.statistics.federated import life_table
 from tacit.survival.statistics.sum_task import coarsen
 from tacit.survival.tasks import KaplanMeier
 

@@ -41,11 +41,11 @@ from tacit.reports.plots.style import (
 from tacit.runtime.arrays import Array
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import from_arrays
-from tacit.survival.life_table import LifeTable, life_table
+from tacit.survival.life_table import LifeTable
 from tacit.survival.metrics.brier_score import outcomes, probabilities
 from tacit.survival.metrics.calibration import d_calibration
 from tacit.survival.statistics.curves import Estimate
-from tacit.survival.statistics.federated import kaplan_meier, logrank
+from tacit.survival.statistics.federated import kaplan_meier, life_table, logrank
 
 if TYPE_CHECKING:
     import pandas as pd
