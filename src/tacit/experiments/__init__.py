@@ -1,11 +1,5 @@
 """Experiment files, and many runs: sweeps, studies, tuning, tables of attacks."""
 
-from importlib import import_module
+from tacit.runtime.imports import lazy
 
-_MODULES = {"attacks", "experiment", "studies", "sweeps", "tuning"}
-
-
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return import_module(f"tacit.experiments.{name}")
-    raise AttributeError(f"module 'tacit.experiments' has no attribute {name!r}")
+__getattr__ = lazy(__name__)

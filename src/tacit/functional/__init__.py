@@ -3,9 +3,10 @@
 Names below are loaded on first use.
 """
 
-from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
+
+from tacit.runtime.imports import lazy
 
 if TYPE_CHECKING:
     from tacit.functional.tasks import Boosting as Boosting
@@ -23,10 +24,4 @@ def __dir__() -> list[str]:
     return [*__all__, *(found.name for found in iter_modules(__path__))]
 
 
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    try:
-        return import_module(f"tacit.functional.{name}")
-    except ModuleNotFoundError as error:
-        raise AttributeError(f"module 'tacit.functional' has no attribute {name!r}") from error
+__getattr__ = lazy(__name__, _HOMES)

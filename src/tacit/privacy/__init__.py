@@ -1,20 +1,5 @@
 """Differential privacy: policy, statement, accounting, mechanisms, ledger."""
 
-from importlib import import_module
+from tacit.runtime.imports import lazy
 
-_MODULES = {
-    "accounting",
-    "contracts",
-    "ledger",
-    "mechanisms",
-    "plan",
-    "policy",
-    "provenance",
-    "statement",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _MODULES:
-        return import_module(f"tacit.privacy.{name}")
-    raise AttributeError(f"module 'tacit.privacy' has no attribute {name!r}")
+__getattr__ = lazy(__name__)

@@ -3,11 +3,13 @@
 Importing executes code. Code that an experiment file names is announced before it is imported. The directory
 of a run may have any origin, so code that it names is refused unless the directory is trusted. Code that is
 loaded already is used without either.
+
+Packages of ours load their names on first use, by `lazy`, so that what is not used costs nothing.
 """
 
 import re
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
@@ -19,6 +21,29 @@ from tacit.errors import InvalidFile, quote
 _trusted: ContextVar[bool] = ContextVar("trusted", default=False)
 _directory: ContextVar[bool] = ContextVar("directory", default=False)
 _announce: ContextVar[Callable[[str], None] | None] = ContextVar("announce", default=None)
+
+
+def lazy(package: str, homes: Mapping[str, str] | None = None) -> Callable[[str], object]:
+    """Return the `__getattr__` of a package, which loads submodules and other names on first use.
+
+    Args:
+        package: The package.
+        homes: The module of each name that it offers beside its submodules.
+    """
+
+    def load(name: str) -> object:
+        if homes and name in homes:
+            return getattr(import_module(homes[name]), name)
+        place = f"{package}.{name}"
+        try:
+            return import_module(place)
+        except ModuleNotFoundError as error:
+            if error.name != place:
+                # The module is there, and what it needs is not.
+                raise
+            raise AttributeError(f"module {package!r} has no attribute {name!r}") from error
+
+    return load
 
 
 @contextmanager

@@ -4,12 +4,10 @@ Secure aggregation after Bonawitz and others (2017), in the variant for a server
 hidden under masks that cancel in the sum; masks of sites that drop out are recovered from shares, as long as
 enough sites stay. In the order in which they build on one another:
 
-    session   the public parameters: sites, round, width, threshold
-    sealing   keys, signatures, sealed envelopes, masks: the only door to `cryptography`
+    sealing   the public session; keys, signatures, envelopes, masks, messages; the door to `cryptography`
     shamir    a secret in shares
-    messages  messages as bytes
     member    the side of a site; coordinator: the side of the server
-    sums      both in this process
+    products  sums and products, and both sides in this process
 
 Limits: it hides vectors, not sums. Noise has to limit what a sum discloses of one site. A nonsensical vector
 goes unnoticed. A site that lies can stop a sum or spoil it; it learns nothing by that.
@@ -17,8 +15,9 @@ goes unnoticed. A site that lies can stop a sum or spoil it; it learns nothing b
 Names below are loaded on first use, so that unused ones cost nothing.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tacit.runtime.imports import lazy
 
 if TYPE_CHECKING:
     from tacit.aggregation.secure.coordinator import Coordinator as Coordinator
@@ -31,14 +30,14 @@ if TYPE_CHECKING:
     from tacit.aggregation.secure.sealing import Stage as Stage
 
 _HOMES = {
-    "Coordinator": "coordinator",
-    "Identity": "sealing",
-    "Member": "member",
-    "Roster": "sealing",
-    "Session": "sealing",
-    "Stage": "sealing",
-    "SumResult": "coordinator",
-    "secure_sum": "products",
+    "Coordinator": "tacit.aggregation.secure.coordinator",
+    "Identity": "tacit.aggregation.secure.sealing",
+    "Member": "tacit.aggregation.secure.member",
+    "Roster": "tacit.aggregation.secure.sealing",
+    "Session": "tacit.aggregation.secure.sealing",
+    "Stage": "tacit.aggregation.secure.sealing",
+    "SumResult": "tacit.aggregation.secure.coordinator",
+    "secure_sum": "tacit.aggregation.secure.products",
 }
 
 __all__ = [
@@ -52,8 +51,4 @@ __all__ = [
     "secure_sum",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"tacit.aggregation.secure.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'tacit.aggregation.secure' has no attribute {name!r}")
+__getattr__ = lazy(__name__, _HOMES)

@@ -15,8 +15,9 @@ an option that cannot be taken literally is explained (`FSARunner.explanations`)
 
 import secrets
 import warnings
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tacit.runtime.imports import lazy
 
 if TYPE_CHECKING:
     from tacit.compat.federated_survival.core.config import FSAConfig as FSAConfig
@@ -33,16 +34,16 @@ if TYPE_CHECKING:
     from tacit.compat.federated_survival.utils.metrics import calculate_ibs as calculate_ibs
 
 _HOMES = {
-    "DataGenerator": "data.generator",
-    "DataLoader": "data.loader",
-    "DataSet": "data.splitter",
-    "DataSplitter": "data.splitter",
-    "DifferentialPrivacy": "core.differential_privacy",
-    "FSAConfig": "core.config",
-    "FSARunner": "core.runner",
-    "SimulationConfig": "data.generator",
-    "calculate_cindex": "utils.metrics",
-    "calculate_ibs": "utils.metrics",
+    "DataGenerator": "tacit.compat.federated_survival.data.generator",
+    "DataLoader": "tacit.compat.federated_survival.data.loader",
+    "DataSet": "tacit.compat.federated_survival.data.splitter",
+    "DataSplitter": "tacit.compat.federated_survival.data.splitter",
+    "DifferentialPrivacy": "tacit.compat.federated_survival.core.differential_privacy",
+    "FSAConfig": "tacit.compat.federated_survival.core.config",
+    "FSARunner": "tacit.compat.federated_survival.core.runner",
+    "SimulationConfig": "tacit.compat.federated_survival.data.generator",
+    "calculate_cindex": "tacit.compat.federated_survival.utils.metrics",
+    "calculate_ibs": "tacit.compat.federated_survival.utils.metrics",
 }
 
 __all__ = [
@@ -59,11 +60,7 @@ __all__ = [
     "calculate_ibs",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy(__name__, _HOMES)
 
 
 class Explained(UserWarning):

@@ -1,7 +1,8 @@
 """Survival statistics across sites: Kaplan-Meier, Nelson-Aalen, log-rank tests, Cox regression."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tacit.runtime.imports import lazy
 
 if TYPE_CHECKING:
     from tacit.survival.statistics.cox_regression import breslow as breslow
@@ -28,11 +29,9 @@ __all__ = [
     "restricted_mean",
 ]
 
-COX = ("breslow", "cox", "proportional_hazards")
+_COX = ("breslow", "cox", "proportional_hazards")
 
-
-def __getattr__(name: str) -> object:
-    if name in __all__:
-        home = "cox_regression" if name in COX else "federated"
-        return getattr(import_module(f"tacit.survival.statistics.{home}"), name)
-    raise AttributeError(f"module 'tacit.survival.statistics' has no attribute {name!r}")
+__getattr__ = lazy(
+    __name__,
+    {name: f"{__name__}.{'cox_regression' if name in _COX else 'federated'}" for name in __all__},
+)

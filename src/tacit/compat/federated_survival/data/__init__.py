@@ -1,7 +1,8 @@
 """Data for a federation that is simulated in one process: drawn, read from a file, dealt out to clients."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tacit.runtime.imports import lazy
 
 if TYPE_CHECKING:
     from tacit.compat.federated_survival.data.generator import DataGenerator as DataGenerator
@@ -11,15 +12,11 @@ if TYPE_CHECKING:
     from tacit.compat.federated_survival.data.splitter import DataSplitter as DataSplitter
 
 _HOMES = {
-    "DataGenerator": "generator",
-    "DataLoader": "loader",
-    "DataSet": "splitter",
-    "DataSplitter": "splitter",
-    "SimulationConfig": "generator",
+    "DataGenerator": "tacit.compat.federated_survival.data.generator",
+    "DataLoader": "tacit.compat.federated_survival.data.loader",
+    "DataSet": "tacit.compat.federated_survival.data.splitter",
+    "DataSplitter": "tacit.compat.federated_survival.data.splitter",
+    "SimulationConfig": "tacit.compat.federated_survival.data.generator",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy(__name__, _HOMES)
