@@ -48,7 +48,6 @@ def learn(
     steps: int,
     rollout: int,
     generator: np.random.Generator,
-    lr: float | None = None,
     judge_first: bool = False,
 ) -> tuple[Array, Episodes]:
     """Train weights for `steps` environment steps; return them and the episodes that ended on the way.
@@ -63,13 +62,12 @@ def learn(
         steps: Number of steps in all, over all environments.
         rollout: Number of steps before each update.
         generator: Source of the batches.
-        lr: Learning rate, if not that of the recipe.
         judge_first: Whether the critic is untrained, and learns from the first rollout before the actor.
     """
     require(rollout % stage.envs == 0, "rollout", rollout, f"a multiple of the {stage.envs} environments")
     require(steps % rollout == 0, "steps", steps, f"a multiple of the {rollout} steps of a rollout")
     vector, adam, taken = weights.astype(np.float32), np.zeros((2, shape.size), dtype=np.float32), 0
-    terms = _coefficients(recipe, lr)
+    terms = _coefficients(recipe)
     parts: list[Episodes] = []
     for _ in range(steps // rollout):
         played = stage.play(vector, shape, rollout // stage.envs, recipe.gamma, recipe.reward_scale)
@@ -102,9 +100,9 @@ def build_buffer(played: Rollout, recipe: PPOConfig) -> kernels.RolloutBuffer:
     )
 
 
-def _coefficients(recipe: PPOConfig, lr: float | None) -> kernels.LossCoefficients:
+def _coefficients(recipe: PPOConfig) -> kernels.LossCoefficients:
     return kernels.LossCoefficients(
-        float(recipe.lr if lr is None else lr),
+        float(recipe.lr),
         float(recipe.clip_range),
         math.inf if recipe.value_clip is None else float(recipe.value_clip),
         float(recipe.entropy),

@@ -9,13 +9,13 @@ import numpy as np
 
 from tacit.aggregation.base import Aggregator
 from tacit.aggregation.defence.clustering import ClusterChoice, Clusters, UpdateHistory
-from tacit.engines.base import Engine
 from tacit.errors import InvalidValue, TooFewSites
 from tacit.learning.record import Fault
 from tacit.learning.task import TaskBase, Updates
-from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
+from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.runs.directory import Checkpoint
 from tacit.runs.round import Groups
+from tacit.runs.spec import PreparedRun
 from tacit.runs.stopping import HeldOutWatch, Watch, finite
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
@@ -70,19 +70,27 @@ class ClusterRound:
 
 
 def train_clusters(
+    prepared: PreparedRun,
     clusters: Clusters,
-    engine: Engine,
-    task: TaskBase,
     federation: Federation,
     point: Checkpoint,
     names: Sequence[str],
-    mechanism: Mechanism,
     before: Mapping[str, int],
-    f: int,
     key: Key,
 ) -> tuple[Updates, tuple[Fault, ...], ClusterRound]:
-    """The updates of sites that start from different models, and how they are told apart."""
-    models = point.state
+    """The updates of sites that start from different models, and how they are told apart.
+
+    Args:
+        prepared: The prepared run, with the task and the mechanism of this round.
+        clusters: Its clustering rule.
+        federation: The sites.
+        point: The checkpoint before the round.
+        names: The sites of the round.
+        before: The model of each site before the round.
+        key: The key of the round.
+    """
+    engine, task, mechanism = prepared.spec.engine, prepared.task, prepared.mechanism
+    models, f = point.state, prepared.aggregation.tolerates(len(names))
     if clusters.by == "loss":
         chosen = engine.train(ClusterChoice(task, len(models)), federation, models, names, mechanism, key)
         updates, found, faults = clusters.decode_choices(chosen)

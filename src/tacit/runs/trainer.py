@@ -255,10 +255,10 @@ class Trainer:
             work = task if packing is None else ClippedWork(task, packing, point.kept[BOUNDS])
             updates = self.spec.engine.train(work, self.federation, point.state, names, mechanism, key)
         else:
+            prepared = replace(self.prepared, task=task, mechanism=mechanism)
             updates, faults, parted = train_clusters(
-                self.clusters, self.spec.engine, task, self.federation, point, names,
-                mechanism, before.clusters, self.aggregation.tolerates(len(names)), key,
-            )  # fmt: skip
+                prepared, self.clusters, self.federation, point, names, before.clusters, key
+            )
         updates = self.context.tamper(replace(updates, round=number), key)
         self.require_everybody(updates, names, mechanism)
         self.snapshot(number, point.state, updates, before.clusters, mechanism)

@@ -10,7 +10,7 @@ from tacit.errors import InvalidValue
 from tacit.learning.batches import Batch
 from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
 from tacit.sites.table import Table, from_arrays
-from tacit.survival.augment.mvae import FARTHEST, Autoencoder, Scale, cohort_of, draw, train
+from tacit.survival.augment.mvae import FARTHEST, Autoencoder, Scale, TrainingOptions, cohort_of, draw, train
 
 KEY = Key(3, rehearsal=True)
 NETWORK = Autoencoder(4, 3, 7, 0.7, 1.3)
@@ -138,9 +138,9 @@ def learnt(table: Table, *, steps: int = 300, **options: float) -> tuple[Autoenc
         cohort_of({"oslo": scale.standardise(table)}),
         NoPrivacy(),
         [KEY / "oslo"],
+        TrainingOptions(**{"steps": steps, "sample": 1.0, "lr": 0.01, **options}),
         start=network.start(KEY / "weights"),
         expected=np.array([float(len(table))]),
-        **{"steps": steps, "sample": 1.0, "lr": 0.01, **options},
     )
     return network, weights[0], scale
 
@@ -199,11 +199,9 @@ def test_a_site_learns_the_same_alone_and_among_others():
             cohort,
             NoPrivacy(),
             [KEY / name for name in names],
+            TrainingOptions(steps=40, sample=0.5, lr=0.01),
             start=network.start(KEY / "weights"),
             expected=np.array([float(len(tables[name])) for name in names]),
-            steps=40,
-            sample=0.5,
-            lr=0.01,
         )
         return dict(zip(names, found, strict=True))
 

@@ -246,7 +246,7 @@ class Augmentation(ABC):
         names = tuple(name for name, number in numbers.items() if number > 0)
         if not names:
             return {}
-        from tacit.survival.augment.mvae import Autoencoder, Scale, cohort_of, draw, train
+        from tacit.survival.augment.mvae import Autoencoder, Scale, TrainingOptions, cohort_of, draw, train
 
         tables = {name: federation.records_of(name) for name in names}
         if public is None:
@@ -259,11 +259,9 @@ class Augmentation(ABC):
             cohort_of({name: scales[name].standardise(table) for name, table in tables.items()}),
             mechanism,
             [key / name for name in names],
+            TrainingOptions(steps=self.steps, sample=self.sample, lr=self.lr),
             start=network.start(key / "weights"),
             expected=np.array([self.sample * events[name] for name in names]),
-            steps=self.steps,
-            sample=self.sample,
-            lr=self.lr,
         )
         if not bool(np.isfinite(weights).all()):
             raise InvalidValue(f"[augment] lr = {self.lr} is not allowed: the autoencoder diverged; lower it")

@@ -179,37 +179,48 @@ class Autoencoder:
         return _Pass(encoder, means, spreads, inside, hidden, decoder, clock)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions:
+    """Options of training an autoencoder.
+
+    Args:
+        steps: Number of steps.
+        sample: Probability with which each record joins a step.
+        lr: Learning rate of the first steps.
+    """
+
+    steps: int
+    sample: float
+    lr: float
+
+
 def train(
     network: Autoencoder,
     cohort: Cohort,
     mechanism: Mechanism,
     keys: Sequence[Key],
+    options: TrainingOptions,
     *,
     start: Array,
     expected: Array,
-    steps: int,
-    sample: float,
-    lr: float,
 ) -> Array:
-    """Train the weights of each site (sites, coordinates) by `steps` steps of Adam on its own records.
+    """Train the weights of each site (sites, coordinates) by steps of Adam on its own records.
 
     Args:
         network: The autoencoder.
         cohort: The sites; see `Autoencoder.contributions` for the targets of their records.
         mechanism: The privacy mechanism for the gradients of records.
         keys: One for each site.
+        options: Number of steps, sampling rate and learning rate.
         start: The weights before the first step, the same everywhere.
         expected: Denominator of the sums at each site: public, or paid for.
-        steps: Number of steps.
-        sample: Probability with which each record joins a step.
-        lr: Learning rate of the first steps.
 
     Guarantee:
         A record touches a site's weights through its own gradient alone, clipped and noised by `mechanism` in
-        each of `steps` steps. A record is mixed before its gradient with secret draws alone, independent
+        each of the steps. A record is mixed before its gradient with secret draws alone, independent
         of one another and of all records, so that one record more or less changes no other record's.
     """
-    weights = np.tile(start, (len(cohort), 1))
+    weights, steps, sample, lr = np.tile(start, (len(cohort), 1)), options.steps, options.sample, options.lr
     each = sum(2 * layer.inputs + 3 * layer.outputs for layer in network.layers)
     needed = 3 * network.size + sample * int(cohort.sizes.max()) * each
     for positions in cohort.buckets(max(int(WORKING_NUMBERS / needed), 1)):

@@ -1,6 +1,7 @@
 """From records to a federation: a cause is chosen, a share held out, the rest dealt out or kept by site."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,58 +18,54 @@ Cause = int | Literal["any"]
 TARGETS = ("time", "event")
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PartitionOptions:
+    """Options of a partition of records, beside the sites.
+
+    Args:
+        share: The share of records to hold out.
+        test: Records to score on, if none are held out.
+        public: True if the records are public.
+        reference: Public records of the same kind, if there are any.
+        origin: The tables of an experiment file that they come from.
+        encoding: The encoding of the features.
+    """
+
+    share: float
+    origin: Mapping[str, Any]
+    test: Table | None = None
+    public: bool = False
+    reference: Table | None = None
+    encoding: Encoding | None = None
+
+    def build(self, tables: Mapping[str, Table], held: Table | None, **more: Any) -> RowFederation:
+        """Build the federation of these sites, with the records that were held out."""
+        records = sum(map(len, tables.values())) if self.public else None
+        return RowFederation(
+            tables, held_out=self.test if held is None else held, held_out_public=self.public or held is None,
+            public=self.public, records=records, reference=self.reference, origin=self.origin,
+            encoding=self.encoding, **more,
+        )  # fmt: skip
+
+
 def horizontal_federation(
-    whole: Table,
-    split: SplitByCount,
-    key: Key,
-    *,
-    share: float,
-    test: Table | None = None,
-    public: bool = False,
-    reference: Table | None = None,
-    origin: Mapping[str, Any],
-    encoding: Encoding | None = None,
+    whole: Table, split: SplitByCount, key: Key, options: PartitionOptions
 ) -> RowFederation:
     """One table dealt out, a share of it held out first."""
-    trained, apart = hold_out(whole, share, key)
+    trained, apart = hold_out(whole, options.share, key)
     training = whole.take(trained)
     tables = {name: training.take(rows, f"site {name}") for name, rows in split(training, key).items()}
-    return RowFederation(
-        tables,
-        held_out=test if len(apart) == 0 else whole.take(apart, "the held-out records"),
-        held_out_public=public or len(apart) == 0,
-        public=public,
-        records=len(training) if public else None,
-        reference=reference,
-        origin=origin,
-        encoding=encoding,
-    )
+    return options.build(tables, whole.take(apart, "the held-out records") if len(apart) else None)
 
 
-def natural_federation(
-    parts: Mapping[str, Table],
-    key: Key,
-    *,
-    share: float,
-    test: Table | None = None,
-    public: bool = False,
-    origin: Mapping[str, Any],
-    encoding: Encoding,
-) -> RowFederation:
+def natural_federation(parts: Mapping[str, Table], key: Key, options: PartitionOptions) -> RowFederation:
     """Build a federation of the real sites, and hold out a share of each, with the sites' names."""
-    apart = {name: hold_out(part, share, key / name) for name, part in parts.items()}
+    apart = {name: hold_out(part, options.share, key / name) for name, part in parts.items()}
     tables = {name: part.take(apart[name][0]) for name, part in parts.items()}
     held = [part.take(apart[name][1]) for name, part in parts.items() if len(apart[name][1])]
-    return RowFederation(
-        tables,
-        held_out=concatenate(held, "the held-out records") if held else test,
-        held_out_public=public or not held,
-        public=public,
-        records=sum(len(table) for table in tables.values()) if public else None,
-        origin=origin,
-        encoding=encoding,
-        held_out_sites=[name for name in parts for _ in apart[name][1]] if held else None,
-    )
+    names = [name for name in parts for _ in apart[name][1]] if held else None
+    whole = concatenate(held, "the held-out records") if held else None
+    return options.build(tables, whole, held_out_sites=names)
 
 
 def select_cause(table: Table, cause: Cause | None) -> Table:

@@ -31,6 +31,7 @@ from tacit.sites.table import by_site, from_frame
 from tacit.survival.data.partition import (
     TARGETS,
     Cause,
+    PartitionOptions,
     Split,
     can_participate,
     horizontal_federation,
@@ -396,16 +397,12 @@ class Published(SourceBase):
             )
             for name, part in parts.items()
         }
-        about: dict[str, Any] = {
-            "share": self.held_out,
-            "public": True,
-            "origin": {"data": describe(self), "sites": describe(split)},
-            "encoding": encoding,
-        }
+        origin = {"data": describe(self), "sites": describe(split)}
+        options = PartitionOptions(share=self.held_out, public=True, origin=origin, encoding=encoding)
         if isinstance(split, ByColumn):
             able = {name: table for name, table in tables.items() if can_participate(table)}
-            return natural_federation(able, Key(seed), **about)
-        return horizontal_federation(tables[self.kind], split, Key(seed), **about)
+            return natural_federation(able, Key(seed), options)
+        return horizontal_federation(tables[self.kind], split, Key(seed), options)
 
 
 def published_federation(

@@ -32,6 +32,7 @@ from tacit.survival.data import DESIGNS, simulate
 from tacit.survival.data.partition import (
     TARGETS,
     Cause,
+    PartitionOptions,
     Split,
     horizontal_federation,
     natural_federation,
@@ -101,11 +102,13 @@ class Simulated(SourceBase):
             from_frame(self._frame(seed), targets=TARGETS),
             split,
             Key(seed),
-            share=self.held_out,
-            public=True,
-            # Another draw of the same design is as public as the design.
-            reference=from_frame(self._frame(-1 - seed, at_least=REFERENCE), targets=TARGETS),
-            origin={"data": describe(self), "sites": describe(split)},
+            PartitionOptions(
+                share=self.held_out,
+                public=True,
+                # Another draw of the same design is as public as the design.
+                reference=from_frame(self._frame(-1 - seed, at_least=REFERENCE), targets=TARGETS),
+                origin={"data": describe(self), "sites": describe(split)},
+            ),
         )
 
     def _frame(self, seed: int, at_least: int = 0) -> "pd.DataFrame":
@@ -212,15 +215,12 @@ class Csv(SourceBase):
         require_cause_events(self.cause, tables.values(), place)
         tables = {name: select_cause(table, self.cause) for name, table in tables.items()}
         share = self.held_out if self.held_out is not None else 0.2 if may_look and test is None else 0.0
-        told = {"data": describe(self), "sites": describe(split)}
+        origin = {"data": describe(self), "sites": describe(split)}
+        options = PartitionOptions(share=share, test=test, origin=origin, encoding=encoding)
         if isinstance(split, ByColumn):
-            made = natural_federation(
-                tables, Key(seed), share=share, test=test, origin=told, encoding=encoding
-            )
+            made = natural_federation(tables, Key(seed), options)
         else:
-            made = horizontal_federation(
-                tables[place], split, Key(seed), share=share, test=test, origin=told, encoding=encoding
-            )
+            made = horizontal_federation(tables[place], split, Key(seed), options)
         made.taken, made.files = self._pooled_statistics(split), self.paths
         # Without a promise nothing is charged.
         made.raw = () if may_look else sketch_frame(frame)
