@@ -1,7 +1,8 @@
-"""What every test shares: Hypothesis without deadlines, since machines are shared and noisy; a browser."""
+"""What every test shares: Hypothesis without deadlines, files in memory, books of its own, a browser."""
 
 import os
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -10,12 +11,22 @@ from browsing import MISSING, chromium, program
 
 __all__ = ["chromium"]
 
-# What is written about a user's data goes to no real user's folder.
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="tacit-state-")
-
 settings.register_profile("tacit", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("tacit")
 
+MEMORY, ROOM = Path("/dev/shm"), 4 * 2**30
+
+
+def keep_files_in_memory() -> None:
+    """Keep temporary files in memory, if there is room: each synced write of a ledger waits for a disk."""
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK | os.X_OK):
+        return
+    found = os.statvfs(MEMORY)
+    if found.f_bavail * found.f_frsize > ROOM and not found.f_flag & os.ST_NOEXEC:
+        os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None
+
+
+keep_files_in_memory()
 
 # The books of data that tests use are kept away from those of whoever runs them; subprocesses inherit it.
 STATES = tempfile.TemporaryDirectory(prefix="tacit-states-")
