@@ -202,7 +202,7 @@ def test_a_mistake_in_the_file_is_named(folder: Path, old: str, new: str, said: 
         (
             BY_COLUMN.replace('path = "patients.csv"', ""),
             lambda: PATIENTS,
-            ["[data]", "missing required field `path`"],
+            ["[data]", "path is missing: give text"],
         ),
         (
             BY_COLUMN.replace("[sites]", 'test = "t.csv"\n[sites]'),

@@ -76,7 +76,7 @@ def test_every_example_reads(path: Path):
         ("epsilon = 3", "", "give exactly one"),
         ("epsilon = 3", "epsilon = 3\nnoise_multiplier = 1", "give exactly one"),
         ("delta = 1e-5", "delta = 1", "delta = 1.0 is not allowed"),
-        ("clip = 1", "", "missing required field `clip`"),
+        ("clip = 1", "", "clip is missing: give a number"),
         ("clip = 1", "clop = 1", '[privacy] clop is not known (did you mean "clip"?)'),
         ('unit = "record"', 'unit = "recrod"', 'it must be "record" or "site" (did you mean "record"?)'),
         ("[privacy]", "privacy = 3\n[other]", "other is not known"),

@@ -1,6 +1,7 @@
 """A table is checked once, when it is made: what is broken is named together with the place where it lies."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -155,7 +156,7 @@ def test_a_missing_value_in_a_frame_is_named_with_its_place(name: str, missing: 
 def test_a_column_without_numbers_is_named_with_its_place(name: str, values: object):
     with pytest.raises(
         InvalidValue,
-        match=f"^{name} in site oslo does not hold numbers .*(encode it|codes of its words|mend those)",
+        match=f"^{name} in site oslo does not hold numbers .*(encode it|give its words|correct those)",
     ):
         from_frame(FRAME.assign(**{name: values}), targets=TARGETS, place="site oslo")
 
@@ -250,3 +251,26 @@ def test_the_digest_is_that_of_the_numbers_alone():
     turned = {name: table.targets[name] for name in reversed(table.targets)}
     other = Table(np.asfortranarray(table.features), turned, table.columns, "elsewhere")
     assert other.digest() == table.digest()
+
+
+def test_a_sheet_of_excel_is_read_like_its_csv(tmp_path: Path):
+    pytest.importorskip("openpyxl")
+    named = FRAME.assign(site=["007", "7", "NA", "oslo"])
+    named.to_excel(tmp_path / "sheet.xlsx", index=False)
+    named.to_csv(tmp_path / "sheet.csv", index=False)
+    sheet, text = (read(tmp_path / f"sheet.{end}", words=["site"]) for end in ("xlsx", "csv"))
+    pd.testing.assert_frame_equal(sheet, text, check_dtype=False)
+    pd.concat([FRAME, FRAME["age"]], axis=1).to_excel(tmp_path / "twice.xlsx", index=False)
+    with pytest.raises(InvalidFile, match="names the column 'age' 2 times"):
+        read(tmp_path / "twice.xlsx")
+
+
+def test_a_sheet_without_its_package_is_refused_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "sheet.xlsx").touch()
+    monkeypatch.setattr("tacit.errors.find_spec", lambda name: None)
+    with pytest.raises(InvalidFile, match=r"an Excel file needs openpyxl, .*: pip install 'tacit\[excel\]'"):
+        read(tmp_path / "sheet.xlsx")
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert any(one.startswith("openpyxl") for one in extras["optional-dependencies"]["excel"])

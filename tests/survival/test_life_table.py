@@ -14,7 +14,7 @@ from tacit.privacy import accounting
 from tacit.privacy.mechanisms import noise
 from tacit.sites.table import Table, from_arrays
 from tacit.survival import life_table as histograms
-from tacit.survival.life_table import exit_cells, ratio
+from tacit.survival.life_table import Groups, exit_cells, ratio
 from tacit.survival.statistics import aalen_johansen, breslow, censoring, kaplan_meier, logrank, nelson_aalen
 from tacit.survival.statistics.federated import life_table
 
@@ -57,8 +57,9 @@ def federation(sites=3, records=40, seed=0, **options) -> Federation:
 @settings(max_examples=300)
 @given(records, record, st.sampled_from([None, "arm"]))
 def test_one_record_more_moves_one_cell_by_one(some, one, by):
-    before = exit_cells(table_of(some), GRID, 4, by)
-    after = exit_cells(table_of([*some, one]), GRID, 4, by)
+    groups = by and Groups(by, ("0", "1"), (0.0, 1.0))
+    before = exit_cells(table_of(some), GRID, 4, groups)
+    after = exit_cells(table_of([*some, one]), GRID, 4, groups)
     moved = after - before
     assert np.count_nonzero(moved) == 1
     assert (np.abs(moved).sum(), np.square(moved).sum()) == (1, 1)
@@ -195,7 +196,9 @@ def test_a_budget_that_does_not_bear_it_leaves_nothing(monkeypatch, subject):
 def test_what_is_wrong_with_the_data_costs_nothing():
     ledger = Ledger()
     data = Federation({"only": from_arrays([[0.5], [1.0]], columns=["arm"], time=[1.0, 2.0], event=[0, 1])})
-    with pytest.raises(InvalidValue, match="by = 'arm' is not allowed: it must be a column of 0 and 1"):
+    with pytest.raises(
+        InvalidValue, match="by = 'arm' is not allowed: arm must hold 0 or 1; give all values"
+    ):
         logrank(data, by="arm", grid=GRID, epsilon=1.0, ledger=ledger)
     assert ledger.releases() == []
 

@@ -30,7 +30,7 @@ from tacit.runs.queries import with_saved_answers
 from tacit.runs.setup import prepare, resolve_aggregator, resolve_sites, sites_warnings
 from tacit.runs.spec import OPTIONS, PublicFacts, RunSpec, option_kinds
 from tacit.runtime.imports import trusting
-from tacit.runtime.refusals import withhold_details
+from tacit.runtime.refusals import Withheld, withhold_details
 from tacit.runtime.silence import suppress_warnings
 from tacit.runtime.tables import Kinds, Table, build, construct, read_as, refuse_unknown
 from tacit.sites.environments import Variants
@@ -178,6 +178,14 @@ class Experiment(Header, RunSpec):
         """Keep what refusals would tell about the records of this experiment for their owner, if private."""
         private = self.privacy.protects and not self.public
         return withhold_details(private, self.data.place, opening=opening)
+
+    def advise(self, federation: "Federation") -> list[str]:
+        """Return advice about the opened records, or where it is kept for their owner."""
+        from tacit.runs.advice import advice
+
+        place = None if self.data.place is None else Path(self.data.place)
+        private = self.privacy.protects and not self.public
+        return advice(self.task, federation, Withheld(place), private=private)
 
     def run_on(
         self,

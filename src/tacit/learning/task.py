@@ -423,6 +423,18 @@ class TaskBase(Work):
         """Join the result of a secure computation, for a task on columns."""
         raise NotImplementedError
 
+    def require_records(self, federation: Federation, *, private: bool) -> None:
+        """Refuse records that the task cannot learn from, before anything is charged.
+
+        Args:
+            federation: The sites; a deployed site gives its own records alone.
+            private: True if nothing may be looked at without a price.
+        """
+
+    def advise(self, federation: Federation) -> list[str]:
+        """Advice about records, with counts and values: for their owner, or where they may be looked at."""
+        return []
+
     def findings(self, state: Array) -> list[str]:
         """Return the task's own sentences about its result."""
         return []

@@ -29,7 +29,7 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import Federation, RowFederation
-from tacit.sites.record_checks import require_delta, require_persons_once, require_single
+from tacit.sites.record_checks import require_units
 from tacit.sites.table import Records
 
 LAYOUTS = {
@@ -70,8 +70,8 @@ def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRu
     task = task if federation is None else task.bind(federation, provenance)
     require_protection(task, facts, provenance)
     rule = resolve_aggregator(spec, task)
-    if federation is not None:
-        require_units(federation, privacy)
+    if isinstance(federation, RowFederation) and isinstance(privacy, Privacy) and privacy.unit == "record":
+        require_units(federation, privacy.delta if privacy.protects else None)
     if federation is not None and spec.augment is not None:
         spec.augment.check(federation, privacy, provenance)
     stop = spec.stop or Stopping()
@@ -221,22 +221,6 @@ def _require_mean(spec: RunSpec, task: TaskBase) -> None:
             raise Refused(
                 f"[{name}] does not go with {task.kind}: it sums the answers of the sites. Remove it"
             )
-
-
-def require_units(federation: Federation, privacy: Privacy | Open) -> None:
-    """Refuse private records for which a promise about single records would say less than it seems to.
-
-    Those of one person several times, and more records than delta is meant for. Remote sites look
-    themselves.
-    """
-    if isinstance(privacy, Open) or privacy.unit != "record" or not isinstance(federation, RowFederation):
-        return
-    if federation.public or federation.distant:
-        return
-    require_persons_once(federation.repeated)
-    require_single(federation.store, "all sites together")
-    if privacy.protects:
-        require_delta(privacy.delta, len(federation.store))
 
 
 def resolve_adaptive_clipping(

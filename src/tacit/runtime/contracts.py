@@ -58,6 +58,20 @@ def user_object(given: Any) -> Any:  # noqa: ANN401
 
 
 @runtime_checkable
+class SeriesLike(Protocol):
+    """A series of pandas: one column, or one record under the names of its columns."""
+
+    @property
+    def index(self) -> Any:  # noqa: ANN401
+        """Its labels."""
+        ...
+
+    def to_frame(self) -> Any:  # noqa: ANN401
+        """A frame of one column."""
+        ...
+
+
+@runtime_checkable
 class Shaped(Protocol):
     """An array, of whichever library."""
 

@@ -25,6 +25,8 @@ Result = TypeVar("Result")
 
 # The ending of the details' file, after the name of the data; and that name for data without a file.
 ENDING, NAMELESS = ".refused.txt", "records"
+# That of advice about records that can be used.
+ADVICE = ".advice.txt"
 # The largest number of listed rows.
 LISTED = 1000
 # The attribute that marks exceptions raised during work on private records.
@@ -39,10 +41,12 @@ class Withheld:
         data: The file or folder of the records; None if they came as arrays.
         otherwise: The folder to write to if the data's is not writable; by default the user's state
             directory.
+        ending: The ending of the file, after the name of the data.
     """
 
     data: Path | None = None
     otherwise: Path | None = None
+    ending: str = ENDING
 
     def write(self, details: str) -> Path:
         """Write details where only the owner can read them, over those of an earlier refusal.
@@ -53,7 +57,7 @@ class Withheld:
         Raises:
             OSError: Neither place can be written to.
         """
-        name = (NAMELESS if self.data is None else self.data.name or "data") + ENDING
+        name = (NAMELESS if self.data is None else self.data.name or "data") + self.ending
         if self.data is not None:
             folder = self.data if self.data.is_dir() else self.data.parent
             with suppress(OSError):

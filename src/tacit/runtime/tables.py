@@ -299,7 +299,7 @@ def construct(kind: type[Made], name: str, table: object) -> Made:
     try:
         return _convert(kind, fields, hints)
     except msgspec.ValidationError as error:
-        raise InvalidFile(place + _explain(str(error), fields, hints)) from error
+        raise InvalidFile(place + _explain(str(error), fields, hints, kind)) from error
     except TacitError as error:
         raise InvalidFile(f"{place}{error}") from error
 
@@ -314,11 +314,14 @@ def _convert(kind: type[Made], fields: Table, hints: Mapping[str, Any]) -> Made:
     return kind(**msgspec.structs.asdict(msgspec.convert(plain, type=shape)), **ready)
 
 
-def _explain(message: str, fields: Table, hints: Mapping[str, Any]) -> str:
+def _explain(message: str, fields: Table, hints: Mapping[str, Any], kind: type[Any]) -> str:
     """Rephrase an error of msgspec as our sentence: the key, the given value, the allowed ones."""
+    absent = re.fullmatch(r"Object missing required field `(\w+)`", message)
+    if absent is not None and absent[1] in hints:
+        return _missing_key(absent[1], hints[absent[1]], kind)
     found = re.fullmatch(r"(.+) - at `\$\.(\w+)(.*)`", message)
     if found is None or found[2] not in hints:
-        return message[0].lower() + message[1:] if message.startswith("Object missing") else message
+        return message
     key, (words, others) = found[2], _allowed_words(hints[found[2]])
     allowed = _in_words(found[1])
     if words:
@@ -326,6 +329,17 @@ def _explain(message: str, fields: Table, hints: Mapping[str, Any]) -> str:
     if found[3].startswith("[") and not words:
         allowed = f"a list, each entry {allowed}"
     return f"{key} = {quote(fields[key])} is not allowed: it must be {allowed}"
+
+
+def _missing_key(key: str, hinted: object, kind: type[Any]) -> str:
+    """Name the key that a table lacks, with its type and what the docstring of the class says of it."""
+    words, others = _allowed_words(hinted)
+    own = KINDS.get(hinted, "a table" if get_origin(hinted) in (dict, Mapping) else "a list")
+    allowed = choices(words) if words else " or ".join(others) or own
+    if get_origin(hinted) is not None and get_origin(hinted) in (list, Sequence, dict, Mapping):
+        allowed = own
+    said = re.search(rf"^\s+{key}: (.+?)\.?$", kind.__doc__ or "", re.MULTILINE)
+    return f"{key} is missing: give {allowed}" + ("" if said is None else f" ({said[1]})")
 
 
 def _allowed_words(kind: object) -> tuple[list[str], list[str]]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -104,15 +104,21 @@ class Encoding:
 
         return only(False), only(True)
 
-    def codes(self, name: str, values: "pd.Series[Any]", place: str) -> Array:
+    def codes(self, name: str, values: "pd.Series[Any]", place: str, *, coded: bool = True) -> Array:
         """A target as numbers: one with levels gets their positions, so the first one is 0 (censored).
+
+        Args:
+            name: The target.
+            values: Its values.
+            place: The name of the records in errors.
+            coded: False for an amount, such as a time: words are no codes of it.
 
         Raises:
             InvalidValue: It holds a word that is none of its levels, or something that is no number.
         """
         if name in self.levels:
             return self._ranks(name, values, place).astype(np.float64)
-        return numbers(name, values, place, target=True)
+        return numbers(name, values, place, role="event" if coded else "amount")
 
     def names(self, columns: Iterable[str]) -> tuple[str, ...]:
         """Return the names of the encoded columns."""
@@ -247,8 +253,11 @@ def require_column(frame: "pd.DataFrame", name: str, place: str) -> None:
         raise InvalidValue(told, rule=told)
 
 
-def numbers(name: str, values: ArrayLike, place: str, *, target: bool = False) -> Array:
-    """A copy as numbers; what cannot be one is refused by name, and a `target` cannot be left out."""
+Role = Literal["feature", "event", "amount"]
+
+
+def numbers(name: str, values: ArrayLike, place: str, *, role: Role = "feature") -> Array:
+    """A copy as numbers; what cannot be one is refused by name, with the remedy for its role."""
     try:
         found = np.asarray(values)
         if found.dtype.kind in "mMc":
@@ -256,10 +265,10 @@ def numbers(name: str, values: ArrayLike, place: str, *, target: bool = False) -
         # A copy: what was checked must not change behind our back.
         return np.array(found, dtype=np.float64)
     except (ValueError, TypeError, RuntimeError) as error:
-        mend = _mend_target(name, values) if target else _mend_feature(name, values)
+        mend = _mend_feature(name, values) if role == "feature" else _mend_target(name, values, role)
         raise InvalidValue(
             f"{name} in {place} does not hold numbers ({error}); {mend}",
-            rule=_target_rule(name) if target else _feature_rule(name),
+            rule=_feature_rule(name) if role == "feature" else _target_rule(name, role),
             rows=_wordy(values),
         ) from error
 
@@ -271,12 +280,13 @@ def _feature_rule(name: str) -> str:
     )
 
 
-def _target_rule(name: str) -> str:
+def _target_rule(name: str, role: Role) -> str:
+    must = f"{name} must hold numbers, with a point for decimals"
+    if role == "amount":
+        return f"{must}: of two dates give the days between them"
     return (
-        f"{name} must hold numbers, with a point for decimals: instead of dates the days between two of "
-        "them; "
-        f"for words of an event say their codes, first the word for censored, "
-        f"{_levels_to_give(name, ['censored', 'event'])}"
+        f"{must}: 0 for censored, 1 for an event; give words as its levels, first the word for censored, "
+        f"{_levels_to_give(name, ['alive', 'dead'])}"
     )
 
 
@@ -291,7 +301,7 @@ def _mend_feature(name: str, values: ArrayLike) -> str:
     return f"encode it{shown}, or leave it out"
 
 
-def _mend_target(name: str, values: ArrayLike) -> str:
+def _mend_target(name: str, values: ArrayLike, role: Role) -> str:
     """Advise about a target that does not hold numbers."""
     if _dtype_kind(values) == "m":
         return f'it holds durations: give numbers, as in frame["{name}"] = frame["{name}"].dt.days'
@@ -300,10 +310,9 @@ def _mend_target(name: str, values: ArrayLike) -> str:
     if _all_like(values, COMMA):
         return _mend_commas(name)
     words = sorted(_words_of(values), key=lambda word: (word.lower() not in CENSORED, word))
-    if not words:
-        return "mend those records, or leave them out"
-    codes = _levels_to_give(name, words)
-    return f"if it is the event, say the codes of its words, first the one for censored, {codes}"
+    if not words or role == "amount":
+        return "correct those records, or leave them out"
+    return f"give its words as levels, first the one for censored, {_levels_to_give(name, words)}"
 
 
 def _days(name: str) -> str:
@@ -338,7 +347,7 @@ def _levels_to_give(name: str, words: Sequence[str]) -> str:
     """Write the levels of a column as a file and as Python has them."""
     shown = ", ".join(f'"{word}"' for word in words)
     in_file = f"as in levels = {{ {_key(name)} = [{shown}] }}"
-    return f'{in_file}, in Python encoding=Encoding(levels={{"{name}": [{shown}]}})'
+    return f'{in_file}, in Python encoding=tacit.sites.encoding.Encoding(levels={{"{name}": [{shown}]}})'
 
 
 def _wordy(values: ArrayLike) -> list[int]:

@@ -5,13 +5,14 @@ promise weaker than stated, is refused by the column and the rule; where records
 said.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, Refused
 from tacit.runtime.arrays import Array
+from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 
 # The largest spread of a feature that training without a scale is fit for.
@@ -25,24 +26,66 @@ DIFFERENT, SHOWING = 1 / 3, 20
 SMALL = 1e-6
 
 
-def require_scaled(table: Table, place: str) -> None:
+def require_scaled(table: Table, place: str, scaled: Collection[str] = ()) -> None:
     """Refuse features of such different sizes that one of them drowns all others.
 
     The usual spread decides: a single record of absurd size is clipped like any other, and a refusal
     would reveal it.
+
+    Args:
+        table: The records.
+        place: Their name in errors.
+        scaled: The columns that have a public scale already.
     """
     spreads = usual_spreads_of(table)
     wide = spreads > WIDEST
-    if wide.any():
-        name = table.columns[int(np.argmax(wide))]
-        must = (
-            f"it must not span more than {WIDEST:g} where clipping and steps are given; give public numbers, "
-            f'as in center = {{ "{name}" = 50.0 }} and scale = {{ "{name}" = 10.0 }} in [data]'
-        )
+    if not wide.any():
+        return
+    at = int(np.argmax(wide))
+    name, spread = table.columns[at], float(spreads[at])
+    must = f"it must not span more than {WIDEST:g}, or it drowns the other features"
+    if name in scaled:
         raise InvalidValue(
-            f"{name} in {place} is not allowed: its usual values span {spreads[wide][0]:.4g}, and {must}",
-            rule=f"{name} is not allowed: {must}",
+            f"{name} in {place} is not allowed: divided by its scale it spans {spread:.4g}, and {must}; "
+            "give a larger scale",
+            rule=f"{name} is not allowed: divided by its scale, {must}; give a larger scale",
         )
+    # A power of ten says little about the records, and brings every range to 1 up to 10.
+    size = float(10.0 ** np.ceil(np.log10(spread / 10)))
+    mend = "give public numbers: its usual value as center, its usual spread as scale"
+    raise InvalidValue(
+        f"{name} in {place} is not allowed: its usual values span {spread:.4g}, and {must}; {mend}, "
+        f"{_scale_to_give(name, float(np.median(table.features[:, at])), size)}",
+        rule=f"{name} is not allowed: {must}; {mend}, for an age in years "
+        f"{_scale_to_give('age', 60.0, 10.0)}",
+    )
+
+
+def _scale_to_give(name: str, center: float, scale: float) -> str:
+    """Write a center and a scale as a file and as Python have them."""
+    first = float(f"{center:.1g}")
+    return (
+        f'as in center = {{ "{name}" = {first} }} and scale = {{ "{name}" = {scale} }} in [data], in Python '
+        f'encoding=tacit.sites.encoding.Encoding(center={{"{name}": {first}}}, scale={{"{name}": {scale}}})'
+    )
+
+
+def require_units(federation: RowFederation, delta: float | None) -> None:
+    """Refuse private records for which a promise about single records would say less than it seems to.
+
+    Those are records of one person several times, and more records than delta is meant for. Remote sites
+    check their own records.
+
+    Args:
+        federation: The sites.
+        delta: The probability with which the promise may fail; None where noise repeats, as in a rehearsal.
+    """
+    if federation.public or federation.distant:
+        return
+    require_persons_once(federation.repeated)
+    require_single(federation.store, "all sites together")
+    if delta is not None:
+        require_delta(delta, len(federation.store))
 
 
 def require_single(table: Table, place: str) -> None:

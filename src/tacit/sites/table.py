@@ -28,6 +28,11 @@ IDENTIFIERS = frozenset((
 ))  # fmt: skip
 # Records from which on whole numbers in steps of 1 are row numbers, and whole numbers in any order of size.
 FEW_IN_ORDER, MANY_IN_ORDER = 10, 50
+# Equal pairs that measurements of so many records in such a range would have, from which on none is no chance
+# (it has a probability below e^-12); and the fewest records that show it.
+PAIRS_EXPECTED, FEW_DISTINCT = 12.0, 20
+# Names of targets that are amounts: words are no codes of them.
+AMOUNTS = ("time", "entry", "weight")
 
 
 class Records(Protocol):
@@ -124,9 +129,11 @@ def from_arrays(
     if matrix.ndim == 1:
         matrix = matrix[:, None]
     names = tuple(columns) if columns is not None else tuple(f"x{i}" for i in range(1, matrix.shape[-1] + 1))
-    return Table(
-        matrix, {name: numbers(name, values, place) for name, values in targets.items()}, names, place
-    )
+    found = {
+        name: numbers(name, values, place, role="amount" if name in AMOUNTS else "event")
+        for name, values in targets.items()
+    }
+    return Table(matrix, found, names, place)
 
 
 @suppress_warnings()
@@ -137,6 +144,7 @@ def from_frame(
     leave: Sequence[str] = (),
     place: str = "data",
     encoding: Encoding | None = None,
+    amounts: Sequence[str] = AMOUNTS,
 ) -> Table:
     """A table from a DataFrame: the named targets, and as features every other column but those in `leave`.
 
@@ -147,6 +155,7 @@ def from_frame(
         place: The name of the records in errors.
         encoding: The encoding of features that are not plain numbers, and of events that are words: a target
             with levels gets their positions, 0 for the first.
+        amounts: The targets that are amounts, such as times, rather than codes of events.
 
     Raises:
         InvalidValue: A column is missing or does not hold finite numbers; the message names it.
@@ -163,7 +172,7 @@ def from_frame(
     require(made.shape[1] > 0, "features", "no column", f"at least one column beside {choices(targets)}")
     return Table(
         made.to_numpy(dtype=np.float64),
-        {name: coded.codes(name, known[name], place) for name in targets},
+        {name: coded.codes(name, known[name], place, coded=name not in amounts) for name in targets},
         tuple(str(name) for name in made.columns),
         place,
     )
@@ -242,16 +251,16 @@ def _require_features(frame: "pd.DataFrame", coded: Collection[str], place: str)
         if is_identifier(name):
             told = f"{name} in {place} is not allowed as a feature: by its name it is an identifier; {mend}"
             raise InvalidValue(told, rule=told)
-        if name not in coded and _numbers_rows(frame[column]):
-            why = "it must not number the records, one after the other"
+        if name not in coded and _numbers_records(frame[column]):
+            why = "it must not be a row number or a patient number"
             raise InvalidValue(
-                f"{name} in {place} is not allowed as a feature: {why}; {mend}",
+                f"{name} in {place} is not allowed as a feature: {why}, and it numbers the records; {mend}",
                 rule=f"{name} is not allowed as a feature: {why}; {mend}",
             )
 
 
-def _numbers_rows(values: "pd.Series[Any]") -> bool:
-    """True for whole numbers that follow each other by 1, or all ascend or all descend over many records."""
+def _numbers_records(values: "pd.Series[Any]") -> bool:
+    """True for whole numbers that number records, in the order of the file or in any other."""
     if values.dtype.kind not in "iuf" or len(values) < FEW_IN_ORDER:
         return False
     found = values.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -260,7 +269,11 @@ def _numbers_rows(values: "pd.Series[Any]") -> bool:
         return False
     steps = np.diff(found)
     in_order = bool((steps > 0).all() or (steps < 0).all())
-    return in_order and (len(found) >= MANY_IN_ORDER or bool((np.abs(steps) == 1).all()))
+    if in_order and (len(found) >= MANY_IN_ORDER or bool((np.abs(steps) == 1).all())):
+        return True
+    pairs = len(found) * (len(found) - 1) / 2 / (float(np.ptp(found)) + 1)
+    different = len(np.unique(found)) == len(found)
+    return different and len(found) >= FEW_DISTINCT and pairs >= PAIRS_EXPECTED
 
 
 def _require_finite(name: str, values: Array, place: str) -> None:

@@ -28,6 +28,7 @@ from tacit.errors import (
 )
 from tacit.runtime import files
 from tacit.runtime.silence import suppress_warnings
+from tacit.sites.encoding import MISSING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -194,18 +195,24 @@ def _sheet(stream: BinaryIO, words: Sequence[str]) -> "pd.DataFrame":
             told = f"it is larger than {LONGEST_TABLE:,} bytes"
             raise InvalidFile(told, rule=told)
     stream.seek(0)
-    whole = pd.read_excel(stream, header=None, dtype=object, engine="openpyxl")
+    whole = pd.read_excel(stream, header=None, dtype=object, engine="openpyxl", na_filter=False)
     _require_size(len(whole), whole.shape[1])
     if whole.empty:
         return whole
-    names = ["" if pd.isna(name) else str(name) for name in whole.iloc[0]]
+    names = [str(name) for name in whole.iloc[0]]
     _require_different(name for name in names if name)
     named = whole.iloc[1:].set_axis([name or f"Unnamed: {at}" for at, name in enumerate(names)], axis=1)
-    found = named.reset_index(drop=True).infer_objects()
-    for name in words:
-        if name in found:
-            found[name] = found[name].map(lambda value: "" if pd.isna(value) else str(value))
-    return found
+    found = named.reset_index(drop=True)
+    for name in found:
+        # As in a text: some columns are taken as they are written, in all others NA is a missing value.
+        as_written = name in words
+        found[name] = found[name].map(str if as_written else _present)
+    return found.infer_objects()
+
+
+def _present(value: Any) -> Any:  # noqa: ANN401
+    """The value of a cell; NaN for a spelling of a missing one."""
+    return float("nan") if isinstance(value, str) and value in MISSING else value
 
 
 def _parquet(stream: BinaryIO) -> "pd.DataFrame":

@@ -6,21 +6,27 @@ With delayed entry there is a second cell, of the interval of entry. Cells know 
 times, unless the grid is made of those times.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from tacit.errors import InvalidValue, Refused, choices, require
+from tacit.errors import InvalidValue, Refused, choices, hint, require
 from tacit.runtime.arrays import Array
+from tacit.sites.encoding import Encoding
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
-from tacit.survival.targets import require_values
+from tacit.survival.targets import require_outcomes, require_values
 
 Over = Literal["all", "site", "group", "each"]
+
+# Groups of records: a column, or a column with the values that define its groups.
+Grouping = str | Mapping[str, Sequence[float]]
+# The largest number of groups that a test compares: a column of more values is a measurement.
+MOST_GROUPS = 50
 
 # A noisy number is used while it is at least this many standard deviations of its noise.
 FIRM = 5.0
@@ -41,6 +47,7 @@ class LifeTable:
         exact: Whether the grid holds every exit time.
         provenance: Description of how the counts left.
         late: Whether there are delayed entries.
+        labels: The groups that the column defines.
     """
 
     grid: Array
@@ -51,11 +58,12 @@ class LifeTable:
     exact: bool
     provenance: str
     late: bool = False
+    labels: tuple[str, ...] = ("0", "1")
 
     @property
     def groups(self) -> tuple[str, ...]:
         """The values of that column; one nameless group without a column."""
-        return ("",) if self.by is None else ("0", "1")
+        return ("",) if self.by is None else self.labels
 
     @property
     def causes(self) -> int:
@@ -230,7 +238,75 @@ def logrank_terms(exits: Exits) -> tuple[Array, Array, Array]:
     return observed, expected, covariance + exits.variance * np.einsum("kgh,kfh->gf", moved, moved)
 
 
-def exit_cells(table: Table, grid: Array, states: int, by: str | None) -> Array:
+@dataclass(frozen=True)
+class Groups:
+    """Groups of records by the values of a column.
+
+    Args:
+        column: The column.
+        labels: The groups, by name.
+        values: The value of each group; empty if the column has levels, whose indicators are features.
+    """
+
+    column: str
+    labels: tuple[str, ...]
+    values: tuple[float, ...] = ()
+
+    def places(self, table: Table) -> NDArray[np.int64]:
+        """The group of each record of a site (records,)."""
+        if self.values:
+            given = table.features[:, table.columns.index(self.column)]
+            return np.searchsorted(self.values, given).astype(np.int64)
+        names = [f"{self.column}={label}" for label in self.labels[1:]]
+        marks = table.features[:, [table.columns.index(name) for name in names]]
+        return np.where(marks.any(axis=1), 1 + marks.argmax(axis=1), 0) if names else marks.sum(axis=1)
+
+
+def define_groups(by: Grouping, federation: RowFederation, private: bool) -> Groups:
+    """The groups of a column: public levels, given values, or those of the records where that is allowed.
+
+    Raises:
+        InvalidValue: There is no such column, or a record belongs to no group.
+    """
+    given = None if isinstance(by, str) else dict(by)
+    column = by if isinstance(by, str) else next(iter(by), "")
+    require(given is None or len(given) == 1, "by", by, 'one column with its values, as {"grade": [1, 2, 3]}')
+    levels = (federation.encoding or Encoding()).levels
+    if column in levels and given is None:
+        return Groups(column, tuple(str(level) for level in levels[column]))
+    if column not in federation.store.columns:
+        known = [*federation.store.columns, *levels]
+        raise InvalidValue(f"by = {by!r} is not allowed: there is no such column{hint(column, known)}")
+    return _numbered_groups(column, None if given is None else given[column], federation, private)
+
+
+def _numbered_groups(
+    column: str, given: Sequence[float] | None, federation: RowFederation, private: bool
+) -> Groups:
+    """The groups of a column of numbers."""
+    rules, found = federation.encoding or Encoding(), federation.store.features
+    found = found[:, federation.store.columns.index(column)]
+    center, scale = rules.center.get(column, 0.0), rules.scale.get(column, 1.0)
+    if given is None and not private and not np.isin(found, (0, 1)).all():
+        values: list[float] = np.unique(found).tolist()
+    else:
+        values = [(value - center) / scale for value in sorted({float(value) for value in given or (0, 1)})]
+    labels = tuple(f"{value * scale + center:g}" for value in values)
+    allowed = f"a column of 2 to {MOST_GROUPS} values"
+    require(2 <= len(values) <= MOST_GROUPS, "by", column, allowed, about_records=given is None)
+    strange = ~np.isin(found, values)
+    if strange.any():
+        told = " or ".join(labels)
+        mend = f'give all values that it may have, as in by={{"{column}": [1, 2, 3]}}'
+        raise InvalidValue(
+            f"by = {column!r} is not allowed: {column} holds other values than {told}; {mend}",
+            rule=f"by = {column!r} is not allowed: {column} must hold {told}; {mend}",
+            rows=np.flatnonzero(strange) + 1,
+        )
+    return Groups(column, labels, tuple(values))
+
+
+def exit_cells(table: Table, grid: Array, states: int, by: Groups | None) -> Array:
     """Count a site's exits by cell, with the records' weights.
 
     Guarantee:
@@ -240,8 +316,8 @@ def exit_cells(table: Table, grid: Array, states: int, by: str | None) -> Array:
     interval = np.searchsorted(grid, table.targets["time"], side="left")
     # Records that stay beyond the grid are in the last cell, whatever happens to them later.
     cell = np.minimum(interval * states + table.targets["event"].astype(np.int64), size - 1)
-    groups = 1 if by is None else 2
-    part = np.zeros_like(cell) if by is None else table.features[:, table.columns.index(by)].astype(np.int64)
+    groups = 1 if by is None else len(by.labels)
+    part = np.zeros_like(cell) if by is None else by.places(table)
     left = np.bincount(cell + size * part, weights=weights, minlength=size * groups).reshape(groups, size)
     if "entry" not in table.targets:
         return left.astype(np.float64).ravel()
@@ -277,9 +353,7 @@ def require_grid(given: ArrayLike) -> Array:
 
 def require_exits(table: Table, states: int, place: str) -> None:
     """Refuse a table whose times are not above 0, whose events are not states, or that ends before entry."""
-    for name in ("time", "event"):
-        if name not in table.targets:
-            raise InvalidValue(f"{name} is missing in {place}: survival data have a time and an event")
+    require_outcomes(table, place)
     entry, weight = table.targets.get("entry"), table.targets.get("weight")
     time, event = table.targets["time"], table.targets["event"]
     require_values(time, event, place, states - 1, entry=entry, weight=weight)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tacit.errors import InvalidValue
 from tacit.sites.federation import RowFederation
-from tacit.sites.record_checks import WIDEST, copied_records, spreads_of
+from tacit.sites.record_checks import WIDEST, copied_records, spreads_of, usual_spreads_of
 from tacit.sites.table import Table
 
 # A horizon this many times the latest time is in another unit: 365 of days and years, 30 of days and months.
@@ -60,11 +60,13 @@ def advise(federation: RowFederation) -> list[str]:
         for name, spread in zip(store.columns, spreads, strict=True)
         if spread == 0
     ]
-    found += [
-        f"{name} spans {spread:.4g}, which drowns other features: give public numbers as its center and scale"
-        for name, spread in zip(store.columns, spreads, strict=True)
-        if spread > WIDEST
-    ]
+    for name, spread, usual in zip(store.columns, spreads, usual_spreads_of(store), strict=True):
+        if usual > WIDEST:
+            mend = "which drowns other features: give public numbers as its center and scale"
+            found.append(f"{name} spans {spread:.4g}, {mend}")
+        elif spread > WIDEST:
+            mend = "most of its values far less: look for typing errors, and correct them"
+            found.append(f"{name} spans {spread:.4g}, and {mend}")
     copies = int(copied_records(store).sum())
     if copies:
         found.append(

@@ -71,13 +71,24 @@ def _require_all(fine: NDArray[np.bool_], name: str, place: str, allowed: str) -
         )
 
 
+def require_outcomes(table: Table, place: str) -> None:
+    """Refuse a table whose targets are not named time and event."""
+    missing = [name for name in ("time", "event") if name not in table.targets]
+    if not missing:
+        return
+    others = [name for name in table.targets if name not in ("time", "event", "entry", "weight")]
+    mend = "give them as targets"
+    if len(others) == len(missing):
+        names = ", ".join(f'"{old}": "{new}"' for old, new in zip(others, missing, strict=True))
+        mend = f"rename the columns, as by frame.rename(columns={{{names}}}), and name them so in targets"
+    told = f"{missing[0]} is missing in {place}: the targets of survival data are time and event; {mend}"
+    raise InvalidValue(told, rule=told)
+
+
 def require_survival(table: Table, place: str, mend: str, causes: int | None = 1) -> None:
     """Refuse a table without valid times and events, or without any event; `mend` is the advice."""
     targets = table.targets
-    for name in ("time", "event"):
-        if name not in targets:
-            told = f"{name} is missing in {place}: survival data have a time and an event"
-            raise InvalidValue(told, rule=told)
+    require_outcomes(table, place)
     entry, weight = targets.get("entry"), targets.get("weight")
     require_values(targets["time"], targets["event"], place, causes, entry=entry, weight=weight)
     if not bool(targets["event"].any()):

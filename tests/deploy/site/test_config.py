@@ -45,7 +45,7 @@ def test_a_site_says_what_it_allows_and_where_its_data_are(tmp_path: Path) -> No
     [
         ({"name": ""}, "name = '' is not allowed"),
         ({"name": "trondheim"}, "all sites, and 'trondheim' is one of them"),
-        ({"name": None}, "missing required field `name`"),
+        ({"name": None}, "name is missing: give text"),
         ({"coordinator": "xyz"}, "64 hexadecimal digits"),
         ({"colleagues": {**KEYS, "bergen": "b"}}, "colleagues.bergen"),
         ({"colleagues": {**KEYS, "bergen": "AA" * 32}}, "different keys"),

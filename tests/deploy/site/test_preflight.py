@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,52 @@ def test_a_site_that_is_as_it_was_handed_over_is_ready(ready: DeployedFolders) -
     assert "nothing was spent yet; the limit of all experiments is epsilon 10" in told
 
 
-def test_looking_changes_nothing(oslo: Path, tmp_path: Path) -> None:
-    before = {file: file.read_bytes() for file in oslo.rglob("*") if file.is_file()}
-    check(oslo, experiment(tmp_path))
-    assert {file: file.read_bytes() for file in oslo.rglob("*") if file.is_file()} == before
+def files_of(place: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in place.rglob("*") if file.is_file()}
+
+
+def test_looking_changes_nothing_and_advises_the_owner_of_the_records_alone(
+    oslo: Path, tmp_path: Path
+) -> None:
+    data = oslo / "data" / "records.csv"
+    records().assign(grade=2.0).to_csv(data, index=False)
+    before, kept = files_of(oslo), data.with_name("records.csv.advice.txt")
+    told = [finding.what for finding in check(oslo, experiment(tmp_path))]
+    assert f"advice about the records is in {kept}, which only its owner can read" in told
+    assert not any("the same in all records" in what for what in told)
+    assert "grade is the same in all records" in kept.read_text()
+    assert kept.stat().st_mode & 0o077 == 0
+    assert files_of(oslo) == {**before, kept: kept.read_bytes()}
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "rule"),
+    [
+        (lambda frame: pd.concat([frame, frame]), "no record may be there twice"),
+        (lambda frame: frame.assign(alder=frame["alder"] * 1000), "it must not span more than 100"),
+        (lambda frame: frame.assign(time=frame["time"] / 365), "times must be in the unit of the horizon"),
+    ],
+)
+def test_slips_are_found_at_the_site_before_anything_is_charged(
+    oslo: Path, tmp_path: Path, spoilt: Callable[[pd.DataFrame], pd.DataFrame], rule: str
+) -> None:
+    data = oslo / "data" / "records.csv"
+    spoilt(records()).to_csv(data, index=False)
+    found = wrong(check(oslo, experiment(tmp_path)))
+    assert len(found) == 1
+    assert rule in found[0]
+    # How many, which, and their values are for the owner alone.
+    assert "records.csv.refused.txt" in found[0]
+    records().to_csv(data, index=False)
+    assert wrong(check(oslo, experiment(tmp_path))) == []
+
+
+def test_a_delta_that_is_too_large_for_the_records_of_a_site_is_refused_there(
+    oslo: Path, tmp_path: Path
+) -> None:
+    limited(oslo, "delta = 1e-05", "delta = 0.1")
+    found = wrong(check(oslo, experiment(tmp_path, privacy={**PRIVACY, "delta": 0.05})))
+    assert any("it must be at most 1 / the number of records" in what for what in found)
 
 
 def test_guard_and_node_must_be_two_users_where_anything_is_promised(oslo: Path) -> None:

@@ -17,7 +17,7 @@ from tacit.errors import InvalidValue, Refused
 from tacit.sites.splits import Dirichlet, Iid, NonIid, TimeNonIid
 from tacit.sites.table import from_arrays, from_frame
 from tacit.survival.data import simulate
-from tacit.survival.life_table import exit_cells
+from tacit.survival.life_table import Groups, exit_cells
 from tacit.survival.statistics import cox_newton
 from tacit.survival.statistics.cox_regression import _risk_sums, breslow, cox, proportional_hazards
 from tacit.survival.statistics.federated import (
@@ -394,7 +394,8 @@ span = st.tuples(times, st.one_of(st.just(0.0), times), st.integers(0, 1), st.in
 @settings(max_examples=120)
 @given(st.lists(span, min_size=2, max_size=8), span, st.sampled_from([None, "arm"]), st.floats(0.1, 3))
 def test_a_record_that_may_come_late_moves_two_cells_at_most(some, one, by, bound):
-    moved = exit_cells(spans([*some, one]), GRID, 2, by) - exit_cells(spans(some), GRID, 2, by)
+    groups = by and Groups(by, ("0", "1"), (0.0, 1.0))
+    moved = exit_cells(spans([*some, one]), GRID, 2, groups) - exit_cells(spans(some), GRID, 2, groups)
     assert set(np.abs(moved)) <= {0.0, 1.0}
     assert 1 <= np.abs(moved).sum() <= 2
     before, after = (

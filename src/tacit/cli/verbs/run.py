@@ -170,6 +170,8 @@ def _run_single(asked: RunRequest, watch: int | None) -> "Run":
         with progress(quiet=asked.quiet) as watcher:
             watcher.stage("opening the data")
             federation = read.open_federation()
+        for words in [] if place.exists() else read.advise(federation):
+            asked.log(f"warning: {words}")
         _warn_of_others(read, federation, place, asked)
         with progress(quiet=asked.quiet) as watcher:
             done = read.run_on(federation, place, resume=asked.resume, callbacks=[watcher])

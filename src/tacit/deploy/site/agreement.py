@@ -27,6 +27,8 @@ from tacit.runs.spec import PreparedRun
 from tacit.runs.stopping import Stopping
 from tacit.runtime.refusals import Withheld, withhold_details
 from tacit.runtime.tables import Table, parse
+from tacit.sites.federation import RowFederation
+from tacit.sites.record_checks import require_units
 
 if TYPE_CHECKING:
     from tacit.privacy.ledger.store import Ledger
@@ -168,15 +170,29 @@ def agree(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) -> 
     require_affordable(experiment, price, file.limits)
     try:
         with withhold_details(is_private(experiment), details_of(file, folder), opening=True):
-            own = experiment.data.at_site(
-                file.name, file.data, folder, sites=experiment.sites, task=setting.task
-            )
+            own = open_records(experiment, setting, file, folder)
             require_records(own, file)
     except TacitError as error:
         raise Unusable(str(error)) from None
     return SiteAgreement(
         agreement_id(text, run, entropy), experiment, setting, own, price, run_digest(text, run)
     )
+
+
+def open_records(experiment: Experiment, setting: PreparedRun, file: SiteFile, folder: Path) -> "Federation":
+    """Open a site's own records, and check them as a run in one process does before its first charge.
+
+    Raises:
+        TacitError: The records cannot be used, or the promise would say less of them than it seems to.
+    """
+    own = experiment.data.at_site(file.name, file.data, folder, sites=experiment.sites, task=setting.task)
+    private, privacy = is_private(experiment), experiment.privacy
+    setting.task.require_records(own, private=private)
+    if isinstance(privacy, Open) or privacy.unit != "record" or not isinstance(own, RowFederation):
+        return own
+    if private:
+        require_units(own, privacy.delta)
+    return own
 
 
 def is_private(experiment: Experiment) -> bool:

@@ -1,6 +1,7 @@
 """Checks of a site's folder, and preview of an experiment, in plain words for the administrator.
 
-It changes nothing: no key is made, nothing is charged, and nothing is sent.
+It changes nothing: no key is made, nothing is charged, and nothing is sent. Advice about private records is
+written beside them, where only their owner reads it.
 """
 
 import math
@@ -33,6 +34,7 @@ from tacit.runtime.silence import suppress_warnings
 
 if TYPE_CHECKING:
     from tacit.experiments.experiment import Experiment
+    from tacit.learning.task import TaskBase
     from tacit.privacy.accounting.release import Release
     from tacit.runs.spec import PreparedRun
     from tacit.sites.federation import Federation
@@ -288,7 +290,14 @@ def _check_size(size: int, file: SiteFile) -> CheckResult:
 
 def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[CheckResult]:
     """Preview an experiment by the same steps as the guard."""
-    from tacit.deploy.site.agreement import digest_of, is_private, read_safely, set_up, site_releases
+    from tacit.deploy.site.agreement import (
+        digest_of,
+        is_private,
+        open_records,
+        read_safely,
+        set_up,
+        site_releases,
+    )
 
     try:
         text = files.read_text(path, LONGEST_FILE)
@@ -308,9 +317,8 @@ def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[CheckResult
     price = tuple(site_releases(setting.price(), file.name))
     yield from _describe_experiment(experiment, setting, price)
     yield from _check_limits(file, place, experiment, price)
-    known = {"sites": experiment.sites, "task": setting.task}
-    opened = partial(experiment.data.at_site, file.name, file.data, place, **known)
-    yield from _check_records(place, file, opened, private=is_private(experiment))
+    opened = partial(open_records, experiment, setting, file, place)
+    yield from _check_records(place, file, opened, private=is_private(experiment), task=setting.task)
 
 
 def _describe_experiment(
@@ -377,10 +385,16 @@ def _try_charge(place: Path, file: SiteFile, price: "tuple[Release, ...]") -> No
 
 
 def _check_records(
-    place: Path, file: SiteFile, opened: "Callable[[], Federation]", *, private: bool
+    place: Path,
+    file: SiteFile,
+    opened: "Callable[[], Federation]",
+    *,
+    private: bool,
+    task: "TaskBase | None" = None,
 ) -> Iterator[CheckResult]:
     """Check that the records are as agreed; details about private ones go where only their owner reads."""
     from tacit.deploy.site.agreement import details_of
+    from tacit.runs.advice import advice
 
     details = details_of(file, place)
     if details.data is not None:
@@ -396,6 +410,9 @@ def _check_records(
         yield CheckResult(True, "the worlds of this site can be opened")
     else:
         yield _check_size(sum(len(site.table) for site in own.values()), file)
+    if task is not None:
+        for words in advice(task, own, details, private=private):
+            yield CheckResult(True, words)
 
 
 def _private(path: Path, name: Path, *, group: bool = False) -> CheckResult:

@@ -84,6 +84,11 @@ class Payment:
         return self.epsilon is not None
 
     @property
+    def protects(self) -> bool:
+        """Return True if the noise protects: that of a rehearsal repeats."""
+        return self.private and not self._key.rehearsal
+
+    @property
     def law(self) -> NoiseLaw:
         """The noise that the delta allows."""
         return "gaussian" if self.delta else "laplace"

@@ -244,7 +244,10 @@ class RemoteRecords(SourceBase):
     def _table(self, frame: "pd.DataFrame", place: str) -> Table:
         targets = self._targets
         chosen = frame[[*self.columns, *targets.values()]]
-        found = from_frame(chosen, targets=tuple(targets.values()), place=place, encoding=self._given)
+        amounts = [column for name, column in targets.items() if name != "event"]
+        found = from_frame(
+            chosen, targets=tuple(targets.values()), place=place, encoding=self._given, amounts=amounts
+        )
         named = {name: found.targets[column] for name, column in targets.items()}
         return Table(found.features, named, found.columns, place)
 

@@ -303,7 +303,8 @@ class Csv(SourceBase):
         targets = tuple(columns.values())
         coded = self._given.part([self.event])[1].levels
         both = replace(encoding, levels={**encoding.levels, **coded})
-        found = from_frame(frame, targets=targets, leave=leave, place=place, encoding=both)
+        amounts = [column for name, column in columns.items() if name != "event"]
+        found = from_frame(frame, targets=targets, leave=leave, place=place, encoding=both, amounts=amounts)
         named = {name: found.targets[column] for name, column in columns.items()}
         entry, weight = named.get("entry"), named.get("weight")
         require_values(named["time"], named["event"], place, None, entry=entry, weight=weight)

@@ -22,7 +22,7 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import BOUND
 from tacit.runtime.keys import Key
 from tacit.sites.encoding import Encoding
-from tacit.sites.federation import Cohort, Federation, RowFederation, require_rows
+from tacit.sites.federation import Cohort, Federation, require_rows
 from tacit.sites.record_checks import require_scaled
 from tacit.sites.table import Table
 from tacit.survival.life_table import nearest_counts
@@ -84,19 +84,21 @@ class SurvivalLearner(Learner):
         require(
             tuple(self.columns) in ((), found), "columns", list(self.columns), f"{list(found)}, as the data"
         )
-        self._require_fit(sites, provenance)
+        self.require_records(sites, private=not provenance.allowed)
         ends = time_grid(self.cuts, self.horizon, sites, provenance)
         cuts = self.cuts if ends is None else tuple(ends)
         return replace(self, cuts=cuts, columns=found, encoding=sites.encoding or Encoding())
 
-    def _require_fit(self, federation: RowFederation, provenance: Provenance) -> None:
-        """Refuse another unit of time than the horizon, and under a promise features without a scale."""
+    def require_records(self, federation: Federation, *, private: bool) -> None:
+        """Refuse another unit of time than the horizon, and in private records features without a scale."""
+        federation = require_rows(federation)
         if federation.distant:
             return
         if self.last_end is not None:
             require_horizon(federation.store, self.last_end, "all sites together")
-        if not provenance.allowed:
-            require_scaled(federation.store, "all sites together")
+        if private:
+            scaled = () if federation.encoding is None else federation.encoding.scale
+            require_scaled(federation.store, "all sites together", scaled)
 
     @property
     def last_end(self) -> float | None:

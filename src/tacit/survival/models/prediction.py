@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.errors import Refused, require
 from tacit.learning.elementwise import exp
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import SeriesLike
 from tacit.sites.encoding import Encoding
 from tacit.sites.table import Table, from_arrays
 from tacit.survival.metrics.brier_score import Brier
@@ -105,10 +106,20 @@ class GridModel(ABC):
         """Encode features for the network (records, columns)."""
         if getattr(features, "columns", None) is not None:
             return self.encoding.features(features, self.columns, "features")  # pyright: ignore
+        if isinstance(features, SeriesLike):
+            return self.encode(self._frame_of(features))
         table = from_arrays(np.atleast_2d(np.asarray(features)), place="features")
         fits = table.features.shape[1] == len(self.columns)
         require(fits, "features", f"{table.features.shape[1]} columns", f"{len(self.columns)} columns")
         return table.features
+
+    def _frame_of(self, record: SeriesLike) -> "pd.DataFrame":
+        """One record, such as `frame.iloc[0]`, as a frame."""
+        named = set(record.index)
+        whole = all(name in named for name in self.encoding.raw(self.columns))
+        allowed = "a DataFrame, as frame.iloc[[0]] for one record and frame[COLUMNS] for several"
+        require(whole, "features", "a Series that is not one record", allowed)
+        return record.to_frame().T.infer_objects()
 
     def risk_and_survival(self, matrix: Array, times: Array) -> tuple[Array, Array]:
         """Return risks (records,) and survival (records, times), from one pass over encoded features."""

@@ -21,6 +21,7 @@ from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import RowFederation
+from tacit.sites.record_checks import require_units
 from tacit.sites.table import Table
 from tacit.survival.life_table import (
     FIRM,
@@ -181,6 +182,8 @@ def cox(
     ends = None if grid is None else require_grid(grid)
     options = CoxOptions(strata=strata, ties=ties, grid=ends, ridge=ridge, robust=robust, level=level)
     tables = _regression_tables(federation, columns)
+    if payment.protects:
+        require_units(federation, delta)
     if payment.private:
         private_cox.refuse_options(federation, options)
         limit = private_cox.feature_bounds(tables, bound, ranges)

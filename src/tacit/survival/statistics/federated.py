@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
-from tacit.errors import InvalidValue, Refused, hint, require, require_count, require_positive
+from tacit.errors import Refused, require, require_count, require_positive
 from tacit.privacy.ledger.payment import PUBLIC, Payment, is_paid
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.arrays import Array
@@ -23,9 +23,12 @@ from tacit.runtime.keys import Key
 from tacit.runtime.refusals import withholding
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import RowFederation
+from tacit.sites.record_checks import require_units
 from tacit.sites.table import Table
 from tacit.survival.life_table import (
+    Grouping,
     LifeTable,
+    define_groups,
     exit_cells,
     logrank_terms,
     ratio,
@@ -58,7 +61,7 @@ class CountOptions:
     """Options of counting exits, and of its price; the arguments of `life_table`."""
 
     grid: ArrayLike | None = None
-    by: str | None = None
+    by: Grouping | None = None
     causes: int | None = 1
     epsilon: float | None = None
     delta: float = 0.0
@@ -75,25 +78,29 @@ class CountOptions:
         tables = {name: federation.records_of(name) for name in federation}
         states = 1 + _causes(self.causes, tables, payment.private)
         for name, table in tables.items():
-            _require_exits(table, states, self.by, f"site {name}")
+            require_exits(table, states, f"site {name}")
+        groups = None if self.by is None else define_groups(self.by, federation, payment.private)
         late = "entry" in federation.store.targets
         if payment.private:
             refuse_weights(federation)
+        if payment.protects:
+            require_units(federation, self.delta)
         ends, exact = _grid(self.grid, tables, payment.private), self.grid is None
         what = "counts of exits by interval and state" + ", at every exit time" * exact
-        sums = {name: exit_cells(table, ends, states, self.by) for name, table in tables.items()}
+        sums = {name: exit_cells(table, ends, states, groups) for name, table in tables.items()}
         left = payment.release_sums(sums, 1.0, what, cells=1 + late)
-        cells = left.cells.reshape(len(tables), 1 if self.by is None else 2, -1)
+        by, labels = (None, ()) if groups is None else (groups.column, groups.labels)
+        cells = left.cells.reshape(len(tables), max(len(labels), 1), -1)
         provenance = PUBLIC if federation.public and not payment.private else left.provenance
-        return LifeTable(ends, cells, tuple(tables), self.by, left.variance, exact, provenance, late)
+        return LifeTable(ends, cells, tuple(tables), by, left.variance, exact, provenance, late, labels)
 
     def _require_same_table(self, table: LifeTable) -> LifeTable:
         """The table itself; refuse options by which it would have to be counted anew."""
         paid = (self.grid, self.epsilon, self.ledger, self.key)
         new = bool(self.delta) or any(given is not None for given in paid)
         require(not new, "life table", "a new grid or epsilon", "used with its own grid and price")
-        fits = self.by in (None, table.by)
-        require(fits, "by", self.by, f"{table.by!r}, as the table was counted")
+        by = self.by if self.by is None or isinstance(self.by, str) else next(iter(self.by), None)
+        require(by in (None, table.by), "by", self.by, f"{table.by!r}, as the table was counted")
         return table
 
 
@@ -102,7 +109,7 @@ def life_table(
     federation: RowFederation,
     *,
     grid: ArrayLike | None = None,
-    by: str | None = None,
+    by: Grouping | None = None,
     causes: int | None = 1,
     epsilon: float | None = None,
     delta: float = 0.0,
@@ -115,7 +122,9 @@ def life_table(
         federation: Sites whose records have a `time` above 0 and an `event`: 0 censored, else its cause. They
             may have an `entry`, from when on they are at risk, and, in the open, a `weight`.
         grid: The ends of the intervals, public; by default every exit time leaves the sites.
-        by: A column of 0 and 1 that parts the records.
+        by: A column whose values group the records: words by their public levels, numbers of an open count
+            by all values that there are. With `epsilon`, 0 and 1, or the values as in
+            `{"grade": [1, 2, 3]}`.
         causes: Number of kinds of events; None looks at the records.
         epsilon: Cost of the counts for any one record; by default they leave unprotected.
         delta: 0 for Laplace noise, more for Gaussian noise.
@@ -245,7 +254,7 @@ def aalen_johansen(
 def logrank(
     federation: RowFederation | LifeTable,
     *,
-    by: str = "site",
+    by: Grouping = "site",
     strata: Literal["site"] | None = None,
     grid: ArrayLike | None = None,
     epsilon: float | None = None,
@@ -257,7 +266,9 @@ def logrank(
 
     Args:
         federation: The sites, or the exits that a `life_table` has counted already, by the same column.
-        by: The groups: `site`, or a column of 0 and 1.
+        by: The groups: `site`, or a column, whose values are the groups. Words have their public levels; the
+            values of numbers are found in the open, and with `epsilon` are 0 and 1 unless they are given, as
+            in `{"grade": [1, 2, 3]}`.
         strata: `site` to compare the groups of a column within each site alone.
         grid: The ends of public intervals.
         epsilon: Cost of the test for any one record; its variance allows for the noise too.
@@ -283,12 +294,13 @@ def logrank(
     statistic = float(lead @ np.linalg.pinv(covariance[:-1, :-1]) @ lead)
     records = exits.at_risk[:, 0].reshape(-1, len(groups)).sum(axis=0)
     shown = {"records": records, "observed": observed, "expected": expected}
+    named = "site" if column is None or table.by is None else table.by
     return LogRank(
         statistic=statistic,
         degrees=len(groups) - 1,
         p=float(chi2.sf(statistic, len(groups) - 1)),
-        table=pd.DataFrame(shown, index=pd.Index(groups, name=by)),
-        by=by + (" within sites" if strata else ""),
+        table=pd.DataFrame(shown, index=pd.Index(groups, name=named)),
+        by=named + (" within sites" if strata else ""),
         provenance=table.provenance,
     )
 
@@ -298,7 +310,7 @@ def restricted_mean(
     federation: RowFederation | LifeTable,
     *,
     until: float,
-    by: str | None = None,
+    by: Grouping | None = None,
     grid: ArrayLike | None = None,
     epsilon: float | None = None,
     delta: float = 0.0,
@@ -311,7 +323,7 @@ def restricted_mean(
     Args:
         federation: The sites, or the exits that a `life_table` has counted already, by the same column.
         until: The horizon.
-        by: The groups: `site`, a column of 0 and 1, or None.
+        by: The groups: `site`, a column as for `logrank`, or None.
         grid: The ends of public intervals.
         epsilon: Cost of the means for any one record; their errors allow for the noise too.
         delta: As for `life_table`.
@@ -326,7 +338,8 @@ def restricted_mean(
     table = options.count(federation)
     over = "all" if by is None else "site" if column is None else "group"
     groups = {"all": ("everybody",), "site": table.sites, "group": table.groups}[over]
-    return restricted_means(table, table.exits(over), groups, until, by, level)
+    named = table.by if column is not None else "site" if by else None
+    return restricted_means(table, table.exits(over), groups, until, named, level)
 
 
 def _causes(given: int | None, tables: Mapping[str, Table], private: bool) -> int:
@@ -348,23 +361,3 @@ def _grid(given: ArrayLike | None, tables: Mapping[str, Table], private: bool) -
             "intervals, such as numpy.linspace(0, horizon, 31)[1:]"
         )
     return np.unique(np.concatenate([table.targets["time"] for table in tables.values()]))
-
-
-def _require_exits(table: Table, states: int, by: str | None, place: str) -> None:
-    require_exits(table, states, place)
-    if by is None:
-        return
-    if by not in table.columns:
-        raise InvalidValue(f"by = {by!r} is not allowed: {place} has no such column{hint(by, table.columns)}")
-    values = table.features[:, table.columns.index(by)]
-    if not np.isin(values, (0, 1)).all():
-        must = f"a column of 0 and 1 for two groups; for more, make one for each comparison, {_one_group(by)}"
-        raise InvalidValue(
-            f"by = {by!r} is not allowed: it must be {must} ({by} in {place} holds other values)",
-            rule=f"by = {by!r} is not allowed: it must be {must}",
-        )
-
-
-def _one_group(column: str) -> str:
-    """Say how one group becomes a column of 0 and 1."""
-    return f'as in frame["{column} 3"] = (frame["{column}"] == 3).astype(float)'

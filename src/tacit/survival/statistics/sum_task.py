@@ -18,8 +18,10 @@ from tacit.learning.task import TaskBase
 from tacit.privacy.contracts import Norm
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.arrays import Array
+from tacit.sites.federation import Federation, require_rows
 from tacit.sites.table import Table
 from tacit.survival.life_table import LifeTable, exit_cells
+from tacit.survival.record_checks import advise
 
 # Rounding error allowed in an indicator.
 SLACK = 1e-9
@@ -43,6 +45,10 @@ class SumTask(TaskBase):
     def identity(self) -> str | None:
         """The choices of the task."""
         return identity_of(self)
+
+    def advise(self, federation: Federation) -> list[str]:
+        """Advice about the records: constant columns, copies, sites whose times differ."""
+        return advise(require_rows(federation))
 
     def require_all_sites(self, privacy: Privacy | Open) -> None:
         """Refuse to draw sites: a sum is one of all of them."""
