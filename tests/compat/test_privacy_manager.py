@@ -181,3 +181,12 @@ def test_the_theorems_are_the_right_ones():
 def test_bad_input_is_refused(call):
     with pytest.raises(InvalidValue, match="is not allowed"):
         call()
+
+
+def test_a_list_of_arrays_is_refused_with_a_remedy_that_works():
+    manager, parts = PrivacyManager(num_rounds=2, seed=0), [np.ones((2, 3)), np.ones(4)]
+    with pytest.raises(InvalidValue, match=r"a list of them as dict\(enumerate\(...\)\)"):
+        manager.apply_privacy(parts)
+    assert manager.privacy_budget.rounds_used == 0
+    private = manager.apply_privacy(dict(enumerate(parts)))
+    assert [private[number].shape for number in range(2)] == [(2, 3), (4,)]

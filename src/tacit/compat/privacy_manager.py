@@ -371,7 +371,14 @@ def _arrays(gradients: object) -> list[Any]:
 
 
 def _flat(gradients: object) -> NDArray[np.float64]:
-    parts = [as_array(array).ravel() for array in _arrays(gradients)]
+    try:
+        parts = [as_array(array).ravel() for array in _arrays(gradients)]
+    except (ValueError, TypeError):
+        # The error of numpy would quote gradients.
+        raise InvalidValue(
+            "gradients are not allowed: give an array, or a dict of arrays; a list of them as "
+            "dict(enumerate(...))"
+        ) from None
     if not parts or sum(part.size for part in parts) == 0:
         raise InvalidValue("gradients are not allowed to be empty: give an array, or a dict of arrays")
     return np.concatenate(parts)

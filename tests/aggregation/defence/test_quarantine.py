@@ -5,13 +5,19 @@ import re
 import numpy as np
 import pytest
 
+from tacit import fit
 from tacit.aggregation.attacks import Alie, GaussianNoise, Scaling, SignFlip
 from tacit.aggregation.defence.quarantine import Quarantine, anomaly_scores, noise_warning, too_few_warning
 from tacit.aggregation.mean import Mean
+from tacit.aggregation.robust.coordinatewise import TrimmedMean
+from tacit.aggregation.robust.reweighted import Robust
 from tacit.errors import InvalidValue
 from tacit.learning.record import Standing
 from tacit.learning.task import Updates
 from tacit.runtime.keys import Key
+from tacit.sites.splits import Iid
+from tacit.survival import CoxPH
+from tacit.survival.data.published import PUBLISHED
 
 SITES, LIARS, WIDTH = 20, 4, 20
 NAMES = tuple(f"site-{number:02d}" for number in range(SITES))
@@ -242,3 +248,20 @@ def test_noise_that_hides_liars_is_said_to_and_little_noise_is_not():
 def test_what_is_not_allowed_is_refused_by_name(wrong):
     with pytest.raises(InvalidValue, match=next(iter(wrong))):
         Quarantine(**wrong)
+
+
+@pytest.mark.parametrize("rule", [TrimmedMean(), Robust()])
+@pytest.mark.parametrize("seed", range(6))
+def test_liars_among_real_patients_stay_out_to_the_end_and_honest_sites_stay_in(seed, rule):
+    sites = PUBLISHED["metabric"]().open(Iid(count=10), seed, may_look=True)
+    run = fit(
+        CoxPH(epochs=1, batch=64, lr=0.02), sites, aggregation=rule, quarantine=Quarantine(mode="exclude"),
+        attack=Scaling(liars=3), rounds=30, seed=seed,
+    )  # fmt: skip
+    courses = {name: [entry.standings[name].status for entry in run.record.rounds] for name in sites}
+    out = {name for name, course in courses.items() if "quarantined" in course}
+    assert len(out) == 3
+    for name in out:
+        first = courses[name].index("quarantined")
+        assert set(courses[name][first:]) == {"quarantined"}
+    assert out == set(Scaling(liars=3).draw_liars(list(sites), Key(seed)))
