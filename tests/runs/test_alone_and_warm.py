@@ -24,7 +24,7 @@ from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.policy import Provenance
 from tacit.runs.clusters import own_records, score_clusters
 from tacit.runs.directory import Directory
-from tacit.runs.fit import _train
+from tacit.runs.fit import train_safely
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
 from tacit.sites.sampling import Fixed
@@ -101,7 +101,7 @@ def test_a_model_for_each_site_is_that_of_the_site_alone_to_the_last_bit(task, k
     settled = task.bind(federation, Provenance(Open(), public=True))
     key = Key(5, rehearsal=True)
     start = settled.start(federation, key / "start")
-    alone = _train(settled, start, federation.cohort(list(federation)), 4, key)
+    alone, _ = train_safely(settled, start, federation.cohort(list(federation)), 4, key)
     assert np.array_equal(run.state, alone)
 
 
@@ -115,7 +115,7 @@ def test_a_network_of_the_users_own_is_trained_alone_as_well():
     run = fit(task, federation, clusters=ALONE, rounds=3)
     settled, key = task.bind(federation, Provenance(Open(), public=True)), Key(0, rehearsal=True)
     start = settled.start(federation, key / "start")
-    assert np.array_equal(run.state, _train(settled, start, federation.cohort(NAMES[:4]), 3, key))
+    assert np.array_equal(run.state, train_safely(settled, start, federation.cohort(NAMES[:4]), 3, key)[0])
 
 
 def test_nobody_learns_from_anybody():

@@ -27,7 +27,7 @@ from tacit.errors import (
     require_positive,
     require_word,
 )
-from tacit.learning.record import Round, identity_of
+from tacit.learning.record import Round, Simplest, identity_of
 from tacit.learning.task import Goal, InitialQueryBase, TaskBase, Updates
 from tacit.privacy.contracts import Layout, Norm
 from tacit.privacy.mechanisms.base import Mechanism
@@ -344,6 +344,12 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
     def score(self, state: Array, held_out: Scenes) -> dict[str, float]:
         """Score greedy episodes in every world that agents are judged in."""
         return self._evaluate([self.model(state)] * len(held_out), held_out)
+
+    def simplest(self, start: Array, held_out: Scenes) -> Simplest:
+        """The policy before the first round, in the same episodes."""
+        found = self.score(start, held_out)
+        scores = {name: value for name, value in found.items() if not name.endswith(("_low", "_high"))}
+        return Simplest(name="untrained policy", how="the policy before the first round", scores=scores)
 
     def score_each(self, states: Array, clusters: Mapping[str, int], held_out: Scenes) -> dict[str, float]:
         """Score models of clusters: each plays in its own sites' worlds, and all of them in unseen ones."""

@@ -192,6 +192,18 @@ class Model:
 
     def score(self, given: Mapping[str, object], response: object) -> dict[str, float]:
         """Score the model on new subjects: R2, the relative integrated square error, and others."""
+        seen, times = self._observed(response)
+        return scores(seen, self.predict(given, times), times)
+
+    def score_mean(self, response: object) -> dict[str, float]:
+        """Score the mean curve of new subjects as the prediction for each of them."""
+        seen, times = self._observed(response)
+        known = np.isfinite(seen)
+        mean = np.where(known, seen, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+        return scores(seen, np.broadcast_to(mean, seen.shape), times)
+
+    def _observed(self, response: object) -> tuple[Array, Array]:
+        """Return the true curves of new subjects (subjects, times), and their times."""
         frame = self.frames[self.response]
         true = curves(
             response,
@@ -200,12 +212,11 @@ class Model:
             least=1,
         )
         if true.owners is None:
-            return scores(true.values, self.predict(given, true.times), true.times)
+            return true.values, true.times
         # Curves without a common grid are compared as the functions that they are.
         times = _times(None, frame)
         shifted = true.standardise(self.center.get(self.response, 0.0), self._scale(self.response))
-        seen = self._evaluate(shifted.coordinates(frame, self.smooth), times)
-        return scores(seen, self.predict(given, times), times)
+        return self._evaluate(shifted.coordinates(frame, self.smooth), times), times
 
     def summary(self) -> "pd.DataFrame":
         """One row for each predictor: whether it counts, in how many steps, how much of the model it is."""

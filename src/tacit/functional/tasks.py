@@ -24,7 +24,7 @@ from tacit.errors import InvalidValue, require, require_count, require_positive,
 from tacit.functional.boosting.moments import NOISY_FOLDS, decode_sums, encode_sums, encoded_length, products
 from tacit.functional.config import FEW, FEW_Y, FunctionalConfig
 from tacit.functional.data.remote import Agreed
-from tacit.learning.record import identity_of
+from tacit.learning.record import Simplest, identity_of
 from tacit.learning.task import Goal, InitialQueryBase, TaskBase, Updates
 from tacit.privacy.contracts import Layout, Norm
 from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
@@ -246,6 +246,14 @@ class Boosting(FunctionalConfig, TaskBase):
                 f"{self.response} is 0, or the same for all of them, and there is nothing to explain"
             )
         return found
+
+    def simplest(self, start: Array, held_out: Subjects) -> Simplest | None:
+        """The mean curve of the scored subjects, predicted for each of them."""
+        from tacit.functional.model import empty_model
+
+        found = empty_model(self).score_mean(held_out[self.response])
+        how = "the mean of the scored curves, for every subject"
+        return Simplest(name="mean curve", how=how, scores=_run_scores(found), lower=("ril2",))
 
     def losses(self, state: Array, table: object) -> NDArray[np.float64]:
         """Not supported: a fit of one round is not watched."""

@@ -5,8 +5,9 @@ Progress callbacks: called after every round and, if they have `stage`, between 
 Watching changes nothing about a run. Plain functions hear of rounds alone.
 """
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, Protocol, cast, get_type_hints, runtime_checkable
@@ -22,7 +23,7 @@ Reason = Literal[
 ]  # fmt: skip
 Status = Literal["active", "watch", "quarantined", "probation"]
 # Fields of a record that are left out if empty.
-ALSO = ("findings", "notes", "intervals", "sites", "left_out")
+ALSO = ("findings", "notes", "intervals", "sites", "left_out", "simplest", "verdict")
 # Reason for leaving out a part of a plan.
 OVERSPENT = (
     "the budget does not cover it, because interrupted work could not be repeated and was charged twice"
@@ -115,6 +116,35 @@ class Round:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Simplest:
+    """Simplest baseline of a task: its scores without features, or without training.
+
+    Args:
+        name: Its name, such as `Kaplan-Meier`.
+        how: How it was computed, in a sentence.
+        scores: Its scores, on the records that the model is scored on.
+        lower: Names of the scores of which lower is better.
+        gain: Interval of the difference between the model's score and this one, better being positive, over
+            other held-out records.
+    """
+
+    name: str
+    how: str
+    scores: dict[str, float]
+    lower: tuple[str, ...] = ()
+    gain: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+
+    def gains(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """Return how much better than this each score is, negative if it is worse; NaN is worse."""
+        found = {
+            name: (value - scores[name]) if name in self.lower else (scores[name] - value)
+            for name, value in self.scores.items()
+            if name in scores
+        }
+        return {name: -math.inf if math.isnan(value) else value for name, value in found.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Record:
     """A run from its first round to its last.
 
@@ -131,6 +161,8 @@ class Record:
             by their names.
         sites: All sites that could take part.
         left_out: Planned parts that the budget did not bear any more.
+        simplest: The simplest baseline; None where the task has none, or nothing is scored.
+        verdict: Sentences on scores that are not better than the simplest baseline; none if all are.
     """
 
     rounds: tuple[Round, ...] = ()
@@ -145,6 +177,8 @@ class Record:
     )
     sites: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    simplest: Simplest | None = None
+    verdict: tuple[str, ...] = ()
 
     def warnings(self) -> list[str]:
         """Return warnings about updates and sites, in words; empty if there were no faults."""
@@ -168,12 +202,24 @@ class Record:
             model: {name: list(pair) for name, pair in own.items()} for model, own in self.intervals.items()
         }
         words = {"findings": list(self.findings), "notes": list(self.notes)}
-        told = {**words, "intervals": ends, "sites": list(self.sites), "left_out": list(self.left_out)}
+        told: dict[str, Any] = {
+            **words,
+            "intervals": ends,
+            "sites": list(self.sites),
+            "left_out": list(self.left_out),
+            "simplest": None if self.simplest is None else plain_table(self.simplest),
+            "verdict": list(self.verdict),
+        }
         return {
             "rounds": len(self.rounds),
             **fields,
             **{name: told[name] for name in ALSO if told[name]},
         }
+
+
+def plain_table(part: Simplest) -> dict[str, Any]:
+    """Return a simplest baseline as plain data for JSON, without empty fields."""
+    return {name: value for name, value in plain(asdict(part)).items() if value}
 
 
 def describe(part: Any) -> dict[str, Any]:  # noqa: ANN401

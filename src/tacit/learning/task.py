@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 
 from tacit.errors import InvalidValue, Refused, hint
-from tacit.learning.record import Fault, Round
+from tacit.learning.record import Fault, Round, Simplest
 from tacit.privacy.contracts import Groups, Layout, Norm, TrainingSpec
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Provenance
@@ -398,6 +398,15 @@ class TaskBase(Work):
     @abstractmethod
     def score(self, state: Array, held_out: Any) -> dict[str, float]:  # noqa: ANN401
         """Score the state on held-out records of the kind that it learns from."""
+
+    def simplest(self, start: Array, held_out: Any) -> "Simplest | None":  # noqa: ANN401
+        """Score the simplest baseline on held-out records; None if there is none.
+
+        Args:
+            start: The state before the first round.
+            held_out: The records that the model is scored on.
+        """
+        return None
 
     def score_each(self, states: Array, clusters: Mapping[str, int], held_out: Any) -> dict[str, float]:  # noqa: ANN401
         """Score several models, given the model of each site; by default each is scored by itself."""

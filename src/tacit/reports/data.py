@@ -132,6 +132,7 @@ def alerts(run: ReportData) -> list[dict[str, str]]:
     found += _about_the_audit(run)
     done = len(run.record.rounds)
     rounds = f"{done} round{'s' * (done != 1)}"
+    found += [("stop", f"This model is {words}.") for words in run.record.verdict]
     if run.record.stopped:
         found.append(("mind", f"Ended early, after {rounds}: {run.record.stopped}."))
     if run.under_way:
@@ -219,6 +220,9 @@ def _result(run: ReportData) -> dict[str, Any]:
     labels = PARTIES if run.layout == "columns" else LABELS
     last = run.record.rounds[-1].scores if run.record.rounds else {}
     known = {"federated": run.record.scores or last, **run.record.baselines}
+    simplest = run.record.simplest
+    if simplest is not None:
+        known["simplest"], labels = simplest.scores, {**labels, "simplest": simplest.name}
     models = [
         {
             "name": name,
@@ -232,6 +236,7 @@ def _result(run: ReportData) -> dict[str, Any]:
         how = EPISODES
     record = run.record
     words = {"findings": list(record.findings), "notes": list(record.notes)}
+    words |= {"verdict": list(record.verdict), "simplest": "" if simplest is None else simplest.how}
     told = {"chosen": record.chosen, "stopped": record.stopped, **words}
     return {**told, "goal": list(run.goal), "models": models, "how": how}
 

@@ -86,7 +86,8 @@ def lead(told: Mapping[str, Any]) -> str:
     goal, found = result["goal"][0], result["models"][0]["scores"]
     score = f", with {score_name(goal)} {number(found[goal], goal)}" if goal in found else ""
     cost = _so_far(told) if told["under_way"] else price(told["promise"])
-    return f"{trained}{score}, {cost}."
+    verdict = "".join(f" The model is {words}." for words in result["verdict"])
+    return f"{trained}{score}, {cost}.{verdict}"
 
 
 def _so_far(told: Mapping[str, Any]) -> str:
@@ -175,7 +176,10 @@ def _result(result: Mapping[str, Any], run: ReportData) -> Iterator[Block]:
     )
     if result["how"]:
         yield Text(result["how"])
-    if len(result["models"]) > 1:
+    names = {model["name"]: model["label"] for model in result["models"]}
+    if "simplest" in names:
+        yield Text(f"{names['simplest']}: {result['simplest']}.")
+    if not {"alone", "pooled"}.isdisjoint(names):
         yield Text("The comparison models had the same training without any protection.")
 
 
@@ -414,6 +418,11 @@ def _lead(told: Mapping[str, Mapping[str, Any]]) -> str:
     best = pick(known, key=lambda name: known[name])
     model = told[best]["result"]["models"][0]
     found = f"{score_name(score)} {with_ends(model, score)}"
+    useless = [name for name, each in told.items() if each["result"]["verdict"]]
+    if best in useless:
+        return f"Of {len(told)} runs, {best} has the best {score_name(score)}, and it is " + (
+            f"{told[best]['result']['verdict'][0]} ({price(told[best]['promise'])})."
+        )
     return f"Of {len(told)} runs, {best} has the best score: {found}, {price(told[best]['promise'])}."
 
 

@@ -76,6 +76,8 @@ def summary(run: dict[str, Any]) -> str:
     beneath = [run.get("how", "")]
     if run["baselines"]:
         beneath.append("The comparison models had the same training without any protection.")
+    if run.get("simplest"):
+        beneath.append("{name}: {how}.".format(**run["simplest"]))
     explained = "\n".join(wrap_paragraph(words) for words in beneath if words)
     promised = "\n".join(wrap_paragraph(words, indent="  ") for words in run["statement"])
     head = format_rows(header_of(run), whole=False)
@@ -87,7 +89,8 @@ def header_of(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     promise = run["privacy"]
     spent = "open: no promise" if promise["unit"] is None else _spent(promise)
     ended = str(run["rounds"]) + (f", ended early: {run['stopped']}" if run["stopped"] else "")
-    head = [("run", run["name"]), ("task", run["task"]), ("rounds", ended), ("privacy", spent)]
+    head = [("verdict", words) for words in run.get("verdict", ())]
+    head += [("run", run["name"]), ("task", run["task"]), ("rounds", ended), ("privacy", spent)]
     if promise.get("all_runs") is not None:
         head.append(("all runs", total.in_words(promise["all_runs"]).partition(": ")[2].rstrip(".")))
     if run["chosen"] != run["rounds"]:
@@ -129,7 +132,13 @@ def side_by_side(runs: Sequence[dict[str, Any]]) -> str:
         for run, known in zip(runs, found, strict=True)
     ]
     rehearsed = any(run["privacy"]["rehearsal"] for run in runs)
-    return fit_table(header, rows) + (f"\n\n{REHEARSAL}" if rehearsed else "")
+    verdicts = [
+        wrap_paragraph(f"{run.get('run') or run['name']}: {words}", indent="  ")
+        for run in runs
+        for words in run.get("verdict", ())
+    ]
+    first = "\n".join(verdicts) + "\n\n" if verdicts else ""
+    return first + fit_table(header, rows) + (f"\n\n{REHEARSAL}" if rehearsed else "")
 
 
 def scores(rows: Sequence[tuple[str, Mapping[str, float]]], intervals: Sequence[Ends] = ()) -> str:
@@ -288,9 +297,11 @@ def _price(promise: dict[str, Any]) -> tuple[str, str, str]:
 def _models(run: Mapping[str, Any]) -> list[_Model]:
     ends = run.get("intervals", {})
     alone = "active party alone" if run.get("layout") == "columns" else "each site alone"
+    known = {"federated": run["scores"], **run["baselines"]}
+    if run.get("simplest"):
+        known[run["simplest"]["name"]] = run["simplest"]["scores"]
     return [
-        _model(alone if name == "alone" else name, found, ends.get(name, {}))
-        for name, found in {"federated": run["scores"], **run["baselines"]}.items()
+        _model(alone if name == "alone" else name, found, ends.get(name, {})) for name, found in known.items()
     ]
 
 

@@ -34,9 +34,11 @@ from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.privacy.statement import state, subject_prices
 from tacit.reports.dpia_form import TABLE, Answers
+from tacit.reports.verdict import judge
 from tacit.runs.clusters import own_records, score_clusters, weighted_mean
 from tacit.runs.context import RunContext, digest
 from tacit.runs.directory import EXPERIMENT, LEDGER, PROVENANCE, Directory
+from tacit.runs.divergence import SLOWER, find_lost, find_unsettled, mean_loss, slower
 from tacit.runs.queries import final_query_of, initial_query_of, with_saved_answers
 from tacit.runs.run import Run, is_over, read, require_sound, write
 from tacit.runs.setup import prepare
@@ -188,8 +190,15 @@ def _run(
     notify(callbacks, "scoring the model")
     scores = score_clusters(context.task, point.best, chosen, test)
     record = replace(record, scores=scores, findings=facts, notes=notes, sites=prepared.names)
-    if baselines and provenance.allowed and not federation.distant:
-        record = compare(context, record, point.best, chosen, test, key, partial(notify, callbacks))
+    if test is not None and scores:
+        start = context.task.start(context.federation, key / "start")
+        record = replace(record, simplest=context.task.simplest(start, test))
+    trained = baselines and provenance.allowed and not federation.distant
+    if trained or not provenance.allowed:
+        # Where no baseline may be trained, the score has its interval all the same.
+        others = partial(notify, callbacks) if trained else None
+        record = compare(context, record, point.best, chosen, test, key, others)
+    record = replace(record, verdict=judge(record.simplest, record.scores))
     promise = state(
         privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=context.task.exempt,
         left_out=record.left_out, prices=subject_prices(ledger, privacy),
@@ -247,6 +256,16 @@ FEWEST = 3
 EACH, TOGETHER = "training each site alone, to compare", "training on pooled records, to compare"
 # Scores of a model, or of anything else, on fixed records.
 Scoring = Callable[[Any], dict[str, float]]
+# Name of the gain over the simplest baseline among scorings.
+GAIN = "gain"
+
+
+class Scorings(dict[str, Scoring]):
+    """Scoring functions of baselines, by name, and notes on their training."""
+
+    def __init__(self, found: Mapping[str, Scoring] = {}, notes: tuple[str, ...] = ()) -> None:
+        super().__init__(found)
+        self.notes = notes
 
 
 def compare(
@@ -256,7 +275,7 @@ def compare(
     chosen: Mapping[str, int],
     test: Records | None,
     key: Key,
-    tell: Tell = silent,
+    tell: Tell | None = silent,
 ) -> Record:
     """Return the record with baselines and confidence intervals added.
 
@@ -267,7 +286,7 @@ def compare(
         chosen: The model of each site, with several models.
         test: The records that models are scored on.
         key: The run's key.
-        tell: Receives progress.
+        tell: Receives progress; None to train no baseline.
     """
 
     def ours(records: Records) -> dict[str, float]:
@@ -277,13 +296,30 @@ def compare(
         return own_records(context.task, state, chosen, records)
 
     rounds, provenance = context.spec.rounds, context.prepared.provenance
-    others = train_baselines(context.task, context.federation, rounds, test, provenance, key, split, tell)
+    others = Scorings()
+    if tell is not None:
+        others = train_baselines(context.task, context.federation, rounds, test, provenance, key, split, tell)
     found = {name: score(test) for name, score in others.items()}
+    record = replace(record, baselines=found, notes=(*record.notes, *others.notes))
     # Worlds are judged by many episodes, whose intervals are among the scores.
     if test is None or context.task.layout == "environments":
-        return replace(record, baselines=found)
-    ends = intervals({"federated": ours, **others}, test, key / "intervals", tell)
-    return replace(record, baselines=found, intervals=ends)
+        return record
+    plain = record.simplest
+    known: dict[str, Scoring] = {"federated": ours, **others}
+    if plain is not None:
+        known[GAIN] = partial(
+            _gains, context.task, ours, context.task.start(context.federation, key / "start")
+        )
+    ends = intervals(known, test, key / "intervals", tell or silent)
+    if plain is not None:
+        record = replace(record, simplest=replace(plain, gain=ends.pop(GAIN, {})))
+    return replace(record, intervals=ends)
+
+
+def _gains(task: TaskBase, ours: Scoring, start: Array, records: Records) -> dict[str, float]:
+    """Return how much better the model's scores are than those of the simplest baseline."""
+    plain = task.simplest(start, records)
+    return {} if plain is None else plain.gains(ours(records))
 
 
 def train_baselines(
@@ -295,7 +331,7 @@ def train_baselines(
     key: Key,
     split: Callable[[Any], Sequence[tuple[Sequence[str], Any]]] = lambda records: (),
     tell: Tell = silent,
-) -> dict[str, Scoring]:
+) -> Scorings:
     """Train and score the baselines: each site `alone` (their mean) and all records `pooled`.
 
     Args:
@@ -309,37 +345,105 @@ def train_baselines(
         tell: Receives progress.
     """
     if test is None:
-        return {}
+        return Scorings()
     provenance.look("the scores of models trained alone and on pooled records", instead="do without them")
     if task.layout == "columns":
         # Columns have no rounds: the task knows what its parties can do alone.
         tell("training one party alone and on all columns, to compare", None)
-        return task.rivals(federation)
+        return Scorings(task.rivals(federation))
     start = task.start(federation, key / "start")
     everybody, pooled = federation.cohort(list(federation)), federation.pool()
-    alone = _train(task, start, everybody, rounds, key / "alone", partial(tell, EACH))
-    together = _train(task, start, pooled.cohort(["pooled"]), rounds, key / "pooled", partial(tell, TOGETHER))
+    alone, first = train_safely(task, start, everybody, rounds, key / "alone", partial(tell, EACH))
+    whole = pooled.cohort(["pooled"])
+    together, second = train_safely(task, start, whole, rounds, key / "pooled", partial(tell, TOGETHER))
     places = {name: place for place, name in enumerate(federation)}
     if task.scores_clusters:
         # Agents that trained alone are judged where they trained.
-        return {
+        return Scorings({
             "alone": lambda records: task.score_each(alone, places, records),
             "pooled": lambda records: task.score(together[0], records),
-        }
+        })  # fmt: skip
+
+    return _score_by_split(task, list(federation), alone, together, split, test, (*first, *second))
+
+
+def _score_by_split(
+    task: TaskBase,
+    names: Sequence[str],
+    alone: Array,
+    together: Array,
+    split: Callable[[Any], Sequence[tuple[Sequence[str], Any]]],
+    test: Records,
+    notes: tuple[str, ...],
+) -> Scorings:
+    """Return how baselines are scored, on the records of their sites; those that diverged are left out."""
+    places = {name: place for place, name in enumerate(names)}
 
     def scoring(states: Callable[[Sequence[str]], Array]) -> Scoring:
         def score(records: Any) -> dict[str, float]:  # noqa: ANN401
-            parts = [(names, own, _scores(task, states(names), own)) for names, own in split(records)]
+            parts = [(own, _scores(task, states(chosen), own)) for chosen, own in split(records)]
             if not parts:
-                return _scores(task, states(list(federation)), records)
-            return weighted_mean([(len(own), scores) for _, own, scores in parts])
+                return _scores(task, states(names), records)
+            return weighted_mean([(len(own), scores) for own, scores in parts])
 
         return score
 
-    return {
-        "alone": scoring(lambda names: alone[[places[name] for name in names]]),
-        "pooled": scoring(lambda names: together),
-    }
+    def usable(chosen: Sequence[str]) -> Array:
+        own = alone[[places[name] for name in chosen]]
+        return own[np.isfinite(own).all(axis=1)]
+
+    found = Scorings(notes=notes)
+    groups = [chosen for chosen, _ in split(test)] or [names]
+    if all(len(usable(chosen)) for chosen in groups):
+        found["alone"] = scoring(usable)
+    if np.isfinite(together).all():
+        found["pooled"] = scoring(lambda chosen: together)
+    return found
+
+
+def train_safely(
+    task: TaskBase,
+    start: Array,
+    cohort: Cohort,
+    rounds: int,
+    key: Key,
+    tell: Callable[[float | None], None] = lambda share: None,
+) -> tuple[Array, tuple[str, ...]]:
+    """Train without any exchange; repeat training that diverged with shorter steps.
+
+    Returns:
+        The states (sites, coordinates), of NaN where training diverged again; and notes on both.
+    """
+    states = _train(task, start, cohort, rounds, key, tell)
+    work, mended = task.at_round(rounds, rounds), set[str]()
+    for share in SLOWER:
+        bad = find_unsettled(work, states, start, replace(cohort, mean_site_size=None), key / "settled")
+        again = slower(task, share)
+        if not bad or again is None:
+            break
+        part = cohort.part(np.array(bad))
+        repeated = _train(again, start, part, rounds, key / "slower" / str(share), tell)
+        for row, place in enumerate(bad):
+            own = cohort.records_of(place)
+            if mean_loss(work, repeated[row], own) < mean_loss(work, states[place], own):
+                states[place] = repeated[row]
+                mended.add(cohort.names[place])
+    lost = find_lost(work, states, cohort)
+    states[lost] = np.nan
+    failed = [cohort.names[place] for place in lost]
+    notes = [
+        f"training of the baseline {_named(names)} diverged and {what}"
+        for names, what in (
+            (sorted(mended.difference(failed)), "was repeated with a smaller learning rate"),
+            (failed, "is not shown"),
+        )
+        if names
+    ]
+    return _close(task, states, cohort, key), tuple(notes)
+
+
+def _named(names: Sequence[str]) -> str:
+    return "pooled" if list(names) == ["pooled"] else f"alone ({', '.join(names)})"
 
 
 def _train(
@@ -353,15 +457,21 @@ def _train(
     """The states (sites, coordinates) after as many rounds of work without any exchange."""
     # Sums are divided by a site's own expected batch: nothing is averaged that would need a common scale.
     apart = replace(cohort, mean_site_size=None)
-    states = np.broadcast_to(start, (len(cohort), start.size))
+    states = np.array(np.broadcast_to(start, (len(cohort), start.size)))
     tell(None)
     for number in range(1, rounds + 1):
         work = task.at_round(number, rounds)
         states = states + work.train(states, apart, NoPrivacy(), key / number).matrix
         tell(number / rounds)
+    return states
+
+
+def _close(task: TaskBase, states: Array, cohort: Cohort, key: Key) -> Array:
+    """Return the states with each site's own answer to the final query in it."""
     closing = final_query_of(task)
     if closing is None:
         return states
+    apart = replace(cohort, mean_site_size=None)
     answers = closing.train(states, apart, NoPrivacy(), key / "closing").matrix
     return np.stack([closing.apply(*pair) for pair in zip(states, answers, strict=True)])
 

@@ -15,7 +15,12 @@ from tacit.aggregation.screening import Screen, anonymize
 from tacit.errors import InvalidValue, TooFewSites
 from tacit.learning.record import Decision, Fault, Standing
 from tacit.learning.task import Updates
+from tacit.runs.divergence import DIVERGED
 from tacit.runtime.arrays import Array
+
+
+class TrainingDiverged(InvalidValue):
+    """Training diverged in a round: there is no further model."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -87,13 +92,13 @@ class RoundAggregator:
             parted: Splits the updates by the model that they move.
 
         Raises:
-            InvalidValue: None of all the sites sent finite numbers.
+            TrainingDiverged: None of all the sites sent finite numbers.
         """
         kept, faults = screen.rows(updates)
         diverged = not kept.names and all(fault.reason == "not-finite" for fault in faults)
         if diverged and len(faults) >= (1 if self.blind else self.sites):
-            raise InvalidValue(
-                f"training diverged in round {screen.round}: no site sent finite numbers; lower the lr"
+            raise TrainingDiverged(
+                f"{DIVERGED} in round {screen.round}: no site sent finite numbers; lower the lr"
             )
         standings, decisions = dict(past), tuple[Decision, ...]()
         if self.quarantine is not None:

@@ -15,7 +15,7 @@ from tacit.aggregation.defence.clustering import Clusters
 from tacit.aggregation.defence.quarantine import noise_warning
 from tacit.aggregation.screening import LONGEST, Screen, anonymize
 from tacit.engines.base import ClippedWork
-from tacit.errors import BudgetExhausted, InvalidValue, Refused, SecureAggregationFailed, TooFewSites
+from tacit.errors import BudgetExhausted, Refused, SecureAggregationFailed, TooFewSites
 from tacit.learning.record import OVERSPENT, Callback, Fault, Record, Round, notify
 from tacit.learning.task import TaskBase, Updates
 from tacit.privacy.contracts import Norm
@@ -25,8 +25,9 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.runs.clusters import TRAILS, ClusterRound, idle_models, trails_of, train_clusters, watch_scores
 from tacit.runs.context import BOUNDS, RunContext, digest
 from tacit.runs.directory import Checkpoint, Directory
+from tacit.runs.divergence import DIVERGED, LossProbe, find_divergence
 from tacit.runs.queries import final_query_of, skip_if_unaffordable
-from tacit.runs.round import RoundAggregator, RoundResult, single_model
+from tacit.runs.round import RoundAggregator, RoundResult, TrainingDiverged, single_model
 from tacit.runs.setup import sites_warnings
 from tacit.runs.spec import PreparedRun, RunSpec
 from tacit.runs.stopping import HeldOutWatch, Watch, best, early_stop_reason
@@ -116,13 +117,13 @@ class Trainer:
         resumed = point.finished > 0
         point = point if resumed else self._start(point, key)
         past = directory.finished_rounds(point)
-        reason = self._stop_reason(past, point)
+        reason, probe = self._stop_reason(past, point), self._loss_probe(key)
         left: list[str] = []
         notify(callbacks, "training")
         while point.finished < self.spec.rounds and reason is None:
             try:
                 number = point.finished + 1
-                point, entry = self._round(point, past, ledger, key / number, number)
+                point, entry = self._round(point, past, ledger, key / number, number, probe)
             except BudgetExhausted:
                 if not resumed:
                     raise
@@ -157,6 +158,8 @@ class Trainer:
 
     def _stop_reason(self, past: Sequence[Round], point: Checkpoint) -> str | None:
         """Return the reason to stop now, early stopping or the task's own; None to continue."""
+        if past and (past[-1].skipped or "").startswith(DIVERGED):
+            return past[-1].skipped
         waited = early_stop_reason(past, self.watch.goal, self.watch.patience)
         # Several models, and a state before the first round, have not converged.
         settled = point.state.ndim == 1 and len(point.state) > 0
@@ -182,7 +185,13 @@ class Trainer:
         ledger.owe(rest, ticket=digest(key, "rest", point.data.encode()), plan=self.context.plan)
 
     def _round(
-        self, point: Checkpoint, past: Sequence[Round], ledger: Ledger, key: Key, number: int
+        self,
+        point: Checkpoint,
+        past: Sequence[Round],
+        ledger: Ledger,
+        key: Key,
+        number: int,
+        probe: LossProbe | None = None,
     ) -> tuple[Checkpoint, Round]:
         """Draw the sites, pay, train, combine, advance."""
         began = time.perf_counter()
@@ -204,8 +213,13 @@ class Trainer:
                     raise
                 # Nothing was unmasked, and what was paid for is paid.
                 found = replace(before, skipped=str(error))
+            except TrainingDiverged as error:
+                if number == 1:
+                    raise
+                found = replace(before, skipped=str(error))
         found = self.assign_clusters(found, point, number, key)
-        after = replace(self._advance(point, found, number, key), finished=number, ledger_head=ledger.head)
+        after, found = self._advance(point, found, number, key, probe)
+        after = replace(after, finished=number, ledger_head=ledger.head)
         told = Round(
             number=number,
             rounds=self.spec.rounds,
@@ -296,18 +310,36 @@ class Trainer:
             limit=anything if self.context.joins else mechanism.update_bound(),
         )
 
-    def _advance(self, point: Checkpoint, found: RoundResult, number: int, key: Key) -> Checkpoint:
-        """Apply the server step and return the new checkpoint; a skipped round changes nothing."""
+    def _advance(
+        self, point: Checkpoint, found: RoundResult, number: int, key: Key, probe: LossProbe | None
+    ) -> tuple[Checkpoint, RoundResult]:
+        """Apply the server step; a skipped or diverged round changes nothing."""
         if found.step is None:
-            return point
+            return point, found
         combined, kept = self.mechanism.at_server(found.step, key / "server"), dict(point.kept)
         if self.prepared.packing is not None:
             combined, kept[BOUNDS] = self.prepared.packing.decode(combined, point.kept[BOUNDS])
         step, memory = self.spec.server(combined, point.memory)
         advanced = self.task.advance(point.state, step)
-        if not bool(np.isfinite(advanced).all()):
-            raise InvalidValue(f"training diverged in round {number}: the state is not finite; lower the lr")
-        return replace(point, state=advanced, memory=memory, kept=kept)
+        why = self._divergence(point.state, advanced, probe)
+        if why is not None:
+            told = f"{DIVERGED} in round {number}: {why}; lower the lr"
+            if number == 1 and not bool(np.isfinite(advanced).all()):
+                raise TrainingDiverged(told)
+            return point, replace(found, step=None, skipped=told)
+        return replace(point, state=advanced, memory=memory, kept=kept), found
+
+    def _loss_probe(self, key: Key) -> LossProbe | None:
+        """Return the training loss to watch: in open runs of one model, where no site lies on purpose."""
+        if not isinstance(self.privacy, Open) or self.clusters is not None or self.spec.attack is not None:
+            return None
+        return LossProbe.of(self.task, self.federation, self.task.start(self.federation, key / "start"))
+
+    def _divergence(self, before: Array, after: Array, probe: LossProbe | None) -> str | None:
+        """Return why a step diverged; None if it did not."""
+        if self.spec.attack is not None or self.context.joins or self.task.once:
+            return None if bool(np.isfinite(after).all()) else "the state is not finite"
+        return find_divergence(before, after, probe)
 
     def _scores(self, state: Array, clusters: Mapping[str, int], key: Key) -> dict[str, float]:
         """Score the state after a round."""

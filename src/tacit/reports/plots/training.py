@@ -404,7 +404,7 @@ def _outcome(model: Mapping[str, Any]) -> Outcome:
 
 def _score_title(rows: Sequence[Outcome], score: str) -> str:
     """Return a title with a score of the federated model and of the others."""
-    found = [("together" if row.name == TOGETHER else row.label, row.score(score)) for row in rows]
+    found = [(row.label, row.score(score)) for row in rows]
     words = [f"{label} {format_score(value)}" for label, value in found if value is not None]
     return f"{score_label(score)}: {', '.join(words)}"
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_hidden, require_positive, require_word
+from tacit.learning.record import Simplest
 from tacit.learning.supervised import Learner
 from tacit.learning.task import Goal, InitialQueryBase, Updates
 from tacit.privacy.mechanisms.base import Mechanism, Norm
@@ -142,6 +143,12 @@ class SurvivalLearner(Learner):
         from tacit.survival.models.prediction import score
 
         return score(self.model(state), held_out)
+
+    def simplest(self, start: Array, held_out: Table) -> Simplest:
+        """Kaplan-Meier: one curve for all held-out records, and a concordance of one half."""
+        from tacit.survival.models.prediction import score_kaplan_meier
+
+        return score_kaplan_meier(held_out, self.causes)
 
     def pictures(
         self, state: Array, rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"

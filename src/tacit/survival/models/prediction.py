@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import Refused, require
 from tacit.learning.elementwise import exp
+from tacit.learning.record import Simplest
 from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import SeriesLike
 from tacit.sites.encoding import Encoding
 from tacit.sites.table import Table, from_arrays
-from tacit.survival.metrics.brier_score import Brier
+from tacit.survival.metrics.brier_score import Brier, kaplan_meier, outcomes
 from tacit.survival.metrics.concordance import Harrell, harrell
 
 if TYPE_CHECKING:
@@ -271,6 +272,21 @@ def score(model: GridModel, held_out: Table) -> dict[str, float]:
         return {"c_index": ordered(model.risk(held_out.features))}
     risks, curves = model.risk_and_survival(held_out.features, calibrated.times)
     return {"c_index": ordered(risks), "ibs": calibrated.integrate(curves)}
+
+
+def score_kaplan_meier(held_out: Table, causes: int = 1) -> Simplest:
+    """Score the Kaplan-Meier curve of the held-out records themselves, which ranks no record."""
+    _, calibrated = _scorers(held_out)
+    times, events = outcomes(held_out.targets["time"], held_out.targets["event"] > 0)
+    curve = kaplan_meier(times, events)(calibrated.times)
+    ordered = {"c_index": 0.5, **{f"c_index_{cause}": 0.5 for cause in range(1, causes + 1) if causes > 1}}
+    spread = np.broadcast_to(curve, (len(held_out), len(calibrated.times)))
+    return Simplest(
+        name="Kaplan-Meier",
+        how="one curve for all records, estimated from the scored records themselves; no ranking",
+        scores={**ordered, "ibs": calibrated.integrate(spread)},
+        lower=("ibs",),
+    )
 
 
 @lru_cache(maxsize=4)

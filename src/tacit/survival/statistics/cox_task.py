@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tacit.errors import InvalidValue, Refused, choices, is_between, require, require_word
+from tacit.learning.record import Simplest
 from tacit.learning.task import Goal, Updates
 from tacit.privacy.ledger.payment import PUBLIC, from_sites
 from tacit.privacy.mechanisms.base import Mechanism
@@ -197,6 +198,10 @@ class Cox(SumTask):
         time, happened = table.targets["time"], table.targets["event"] > 0
         risk = table.features @ self._shape.decode(state).beta
         return {"c_index": harrell(time, happened, risk)}
+
+    def simplest(self, start: Array, held_out: Table) -> Simplest:
+        """Ranking by chance: a concordance of one half."""
+        return Simplest(name="ranking by chance", how="pairs in random order", scores={"c_index": 0.5})
 
     def losses(self, state: Array, table: Table) -> Array:
         """The negative log partial likelihood, as a single loss, over the number of records."""
