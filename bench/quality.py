@@ -21,6 +21,7 @@ from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.survival import data
 from tacit.survival.metrics import antolini, integrated_brier
+from tacit.survival.models.prediction import GridModel
 from tacit.survival.tasks import TASKS
 
 # Set: model: C-td of the paper, C-td of pycox untuned, IBS of pycox untuned.
@@ -116,12 +117,15 @@ def _trained(table: Table, kind: str, sites: int, seed: int) -> object:
     return tacit.fit(task, RowFederation(parts), rounds=30, seed=seed).model
 
 
-def _scores(model: object, test: Table) -> tuple[float, float]:
+def _scores(model: GridModel, test: Table) -> tuple[float, float]:
     time_, event = test.targets["time"], (test.targets["event"] > 0).astype(float)
     fine = np.unique(np.quantile(time_, np.linspace(0, 1, 400)))
     span = np.linspace(time_.min(), np.quantile(time_, 0.999), 100)
-    concordance = antolini(time_, event, model.survival(test.features, fine), fine)
-    return concordance, integrated_brier(time_, event, model.survival(test.features, span), span)
+    # The last value holds beyond the horizon, as in the packages that are compared.
+    curves, later = (
+        model.survival(test.features, np.minimum(times, model.ends[-1])) for times in (fine, span)
+    )
+    return antolini(time_, event, curves, fine), integrated_brier(time_, event, later, span)
 
 
 def main() -> None:

@@ -380,6 +380,10 @@ def survival_curves(
     rising = moments.ndim == 1 and len(moments) > 1 and bool((np.diff(moments) > 0).all())
     require(rising and moments[0] >= 0, "times", moments.tolist(), "at least two from 0 on, ascending")
     curves = np.asarray(model.survival(features, moments), dtype=np.float64)
+    # Nothing is predicted beyond the horizon of a model.
+    known = np.isfinite(curves).all(axis=0)
+    require(int(known.sum()) > 1, "times", moments.tolist(), "at least two within the horizon of the model")
+    moments, curves = moments[known], curves[:, known]
     names = _record_names(labels, len(curves))
     few = len(names) <= MOST
     note = provenance + ". Bands: the middle half of the records, and nine tenths of them" * (not few) + "."

@@ -4,6 +4,7 @@ Every model is hazard that the intervals of a grid add; inside an interval the h
 have no steps and no ties that are not in the records.
 """
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 # Brier scores are integrated between these quantiles of the held-out times: beyond, few records are at risk.
 SCORED_SPAN = (0.05, 0.9)
 SCORED_TIMES = 100
+# Times later than the horizon by this share are the horizon, rounded.
+ROUNDING = 1e-9
 
 
 class GridModel(ABC):
@@ -56,19 +59,21 @@ class GridModel(ABC):
         """The cumulative hazard that each interval adds (records, intervals), of encoded features."""
 
     def cumulative_hazard(self, features: "ArrayLike | pd.DataFrame", times: ArrayLike) -> Array:
-        """The cumulative hazard at each time (records, times); constant after the last interval."""
-        return self._at(self.cumulative(features), times)
+        """The cumulative hazard at each time (records, times); NaN beyond the horizon, with a warning."""
+        return self._within_horizon(self._at(self.cumulative(features), times), times)
 
     def survival(self, features: "ArrayLike | pd.DataFrame", times: ArrayLike) -> Array:
-        """The chance of being event-free at each time (records, times); constant after the last interval."""
-        return self._surviving(self.cumulative(features), times)
+        """The chance of being event-free at each time (records, times); NaN beyond the horizon, with a
+        warning.
+        """  # noqa: D205
+        return self._within_horizon(self._surviving(self.cumulative(features), times), times)
 
     def hazard(self, features: "ArrayLike | pd.DataFrame", times: ArrayLike) -> Array:
-        """Return the hazard rate at each time (records, times); 0 after the end."""
+        """Return the hazard rate at each time (records, times); NaN beyond the horizon, with a warning."""
         moments = np.atleast_1d(np.asarray(times, dtype=np.float64))
         place, _ = self._within(moments)
         rates = self.increments(self.encode(features)) / np.diff(self.ends, prepend=0.0)
-        return np.where(moments > self.ends[-1], 0.0, rates[:, place])
+        return self._within_horizon(rates[:, place], moments)
 
     def median(self, features: "ArrayLike | pd.DataFrame") -> Array:
         """Return the median survival time (records,); infinite if the curve stays above half."""
@@ -127,8 +132,21 @@ class GridModel(ABC):
         hazard = np.cumsum(self.increments(matrix), axis=1)
         return hazard.sum(axis=1), self._surviving(hazard, times)
 
+    def _within_horizon(self, found: Array, times: ArrayLike) -> Array:
+        """Replace predictions beyond the end of the grid by NaN, and warn: nothing was learnt there."""
+        horizon = float(self.ends[-1])
+        late = np.atleast_1d(np.asarray(times, dtype=np.float64)) > horizon * (1 + ROUNDING)
+        if not late.any():
+            return found
+        warnings.warn(
+            f"predictions beyond the horizon, {horizon:g}, are NaN: nothing was learnt there. Train with a "
+            "later horizon, or hold the last value with np.minimum(times, model.ends[-1])",
+            stacklevel=3,
+        )
+        return np.where(late, np.nan, found)
+
     def _surviving(self, hazard: Array, times: ArrayLike) -> Array:
-        """The chance of being event-free at each time, from cumulative hazards at the ends."""
+        """The chance of being event-free at each time, from cumulative hazards at the ends; held after it."""
         return exp(-self._at(hazard, times))
 
     def _at(self, hazard: Array, times: ArrayLike) -> Array:
@@ -187,7 +205,7 @@ class IncidenceModel(HazardModel):
     loss: "IncidenceLoss"
 
     def incidence(self, features: "ArrayLike | pd.DataFrame", times: ArrayLike, cause: int = 1) -> Array:
-        """The chance of an event of this cause up to each time (records, times).
+        """The chance of an event of this cause up to each time (records, times); NaN beyond the horizon.
 
         Inside an interval, events of all causes come as the hazard has it, each cause with a constant part.
         """
@@ -198,8 +216,9 @@ class IncidenceModel(HazardModel):
         part = np.divide(own, every, out=np.zeros_like(own), where=every > 0)
         before = np.concatenate([np.zeros((len(own), 1)), np.cumsum(own, axis=1)], axis=1)
         starts = np.concatenate([[0.0], self.ends])[place]
-        happened = self.survival(features, starts) - self.survival(features, times)
-        return before[:, place] + part[:, place] * happened
+        hazard = self.cumulative(features)
+        happened = self._surviving(hazard, starts) - self._surviving(hazard, times)
+        return self._within_horizon(before[:, place] + part[:, place] * happened, times)
 
     def cause_risk(self, features: "ArrayLike | pd.DataFrame", cause: int = 1) -> Array:
         """A score (records,), the higher, the earlier an event of this cause: its incidence over the grid."""

@@ -374,7 +374,7 @@ class ScoringTask:
         first, last = (float(end) for end in np.quantile(time, self.quantiles))
         times, ends = np.linspace(first, last, TIMES), model.ends
         # Both at once: the network is asked once.
-        curves = model.survival(table.features, np.concatenate([ends, times]))
+        curves = model.survival(table.features, np.concatenate([ends, np.minimum(times, ends[-1])]))
         return {
             "Cindex": antolini(time, event, curves[:, : len(ends)], ends),
             "IBS": integrated_brier(time, event, curves[:, len(ends) :], times),
