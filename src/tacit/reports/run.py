@@ -330,18 +330,19 @@ def releases(caption: str, ledger: Mapping[str, Any], *, sortable: bool = False)
     rows = tuple(
         (
             str(row["first"]) if row["first"] == row["last"] else f"{row['first']} to {row['last']}",
+            "-" if row["running_epsilon"] is None else f"{row['running_epsilon']:.4g}",
             str(row["subject"]),
             str(row["purpose"]),
+            str(row["count"]),
             str(row["law"]),
             f"{row['scale']:.4g}",
             f"{row['sensitivity']:.4g}",
             f"{row['rate']:g}",
-            str(row["count"]),
-            "-" if row["running_epsilon"] is None else f"{row['running_epsilon']:.4g}",
         )
         for row in ledger["releases"]
     )
-    header = ("rows", "about", "for", "law", "noise", "sensitivity", "rate", "count", "epsilon so far")
+    # What matters comes first: on a narrow screen the last columns are out of sight.
+    header = ("rows", "epsilon so far", "about", "for", "count", "law", "noise", "sensitivity", "rate")
     return Grid(caption, header, rows, sortable=sortable)
 
 

@@ -5,6 +5,7 @@ from other people: whatever in them would move the cursor, hide or turn letters 
 that a name cannot be taken for a command to the terminal.
 """
 
+import re
 import sys
 import threading
 import time
@@ -111,6 +112,7 @@ def score_table(run: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 def side_by_side(runs: Sequence[dict[str, Any]]) -> str:
     """Several runs, one line each where that fits."""
     found = [_model("", run["scores"]).scores for run in runs]
+    paths = tell_apart([run.get("run") or run["name"] for run in runs])
     metrics = list(dict.fromkeys(name for known in found for name in known))
     header = [
         "run",
@@ -123,13 +125,13 @@ def side_by_side(runs: Sequence[dict[str, Any]]) -> str:
     ]
     rows = [
         (
-            run.get("run") or run["name"],
+            path,
             run["task"],
             str(run["rounds"]),
             *_price(run["privacy"]),
             *(number(known.get(name), name) for name in metrics),
         )
-        for run, known in zip(runs, found, strict=True)
+        for run, path, known in zip(runs, paths, found, strict=True)
     ]
     rehearsed = any(run["privacy"]["rehearsal"] for run in runs)
     verdicts = [
@@ -317,6 +319,8 @@ def _members(clusters: dict[str, int]) -> list[tuple[int, list[str]]]:
 WIDTH = 80
 # Narrowest first column, and the mark of omitted letters.
 LEAST, OMITTED = 12, "..."
+# Columns for the name of a run beside others.
+NAME = 30
 # Entry of a broken model in a table of scores.
 BROKEN = "broken"
 
@@ -422,6 +426,26 @@ def shorten_middle(text: str, room: int) -> str:
     # Names of runs and paths differ at their ends.
     last = 2 * (room - len(OMITTED)) // 3
     return _prefix(text, room - len(OMITTED) - last) + OMITTED + _prefix(text[::-1], last)[::-1]
+
+
+def tell_apart(names: Sequence[str], room: int = NAME) -> list[str]:
+    """Shorten the names of runs so that they differ: without their common folder, then their common words."""
+    begin = re.sub(r"[^/\\]*$", "", _common(names))
+    lines = [name[len(begin) :] for name in names]
+    if len(names) < 2 or not all(lines) or max(map(display_width, lines)) <= room:
+        return lines if all(lines) and len(names) > 1 else list(names)
+    begin = re.sub(r"[^-_ .]*$", "", _common(lines))
+    end = re.sub(r"^[^-_ .]*", "", _common([line[::-1] for line in lines])[::-1])
+    marks = OMITTED * bool(begin), OMITTED * bool(end)
+    found = [line[len(begin) : len(line) - len(end)].join(marks) for line in lines]
+    return found if len(set(found)) == len(set(lines)) else lines
+
+
+def _common(names: Sequence[str]) -> str:
+    """Return the beginning that all names share."""
+    first, last = min(names), max(names)
+    pairs = enumerate(zip(first, last, strict=False))
+    return first[: next((at for at, (one, other) in pairs if one != other), len(first))]
 
 
 def _in_parts(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:

@@ -49,6 +49,7 @@ from tacit.reports.plots.style import (
     tidy,
 )
 from tacit.reports.plots.training import format_score, score_label, shorten_names
+from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 COST = "Epsilon: the privacy price of a score (log scale)"
 # Ratio of the largest to the smallest number from which on the scale is logarithmic.
 WIDE = 20.0
+# Epsilons that differ by a smaller share read alike, and are one place on an axis.
+ALIKE = 2e-3
 TABLE = ("value", "method", "score", "low", "high")
 
 
@@ -115,6 +118,15 @@ def _extents(rows: "pd.DataFrame") -> list[ArrayLike]:
     return [column(rows, name) for name in ("score", "low", "high") if name in rows]
 
 
+def merge_close(epsilons: ArrayLike) -> Array:
+    """Replace epsilons that read alike by the smallest of them: solved budgets differ in the sixth digit."""
+    found = np.asarray(epsilons, dtype=np.float64).copy()
+    for place in np.argsort(found, kind="stable"):
+        alike = (found >= found[place]) & (found <= found[place] * (1 + ALIKE))
+        found[alike] = found[place]
+    return found
+
+
 def _sort_by_epsilon(table: "pd.DataFrame") -> "pd.DataFrame":
     """Order drawable rows by epsilon."""
     numbers = ("epsilon", "score", "low", "high")
@@ -127,7 +139,7 @@ def _sort_by_epsilon(table: "pd.DataFrame") -> "pd.DataFrame":
         require(
             bool(fits.all()), "claimed", claimed.tolist(), "above 0, or missing where nothing was claimed"
         )
-    return rows.sort_values("epsilon", kind="stable")
+    return rows.assign(epsilon=merge_close(rows["epsilon"])).sort_values("epsilon", kind="stable")
 
 
 def best_at_ends(rows: "pd.DataFrame", score: str, shown: str = "{:.3f}", *, lower: bool = False) -> str:
@@ -276,6 +288,8 @@ def frontier(rows: Sequence[Mapping[str, Any]], score: str) -> Picture | None:
         if _finite(row.get("score"))
     ]
     priced = sorted((one for one in points if 0 < one[0] < math.inf), key=lambda one: one[0])
+    alike = merge_close([epsilon for epsilon, *_ in priced]).tolist()
+    priced = [(epsilon, *one[1:]) for epsilon, one in zip(alike, priced, strict=True)]
     free = {name: float(row["score"]) for epsilon, name, row in points if epsilon == math.inf}
     if len(priced) < 2:
         return None

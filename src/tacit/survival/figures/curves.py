@@ -20,6 +20,7 @@ from tacit.reports.plots import ROUND, band, column, dots, head, line, panels, t
 from tacit.reports.plots.style import (
     BODY,
     GREY,
+    GROUND,
     INK,
     PALE,
     PALETTE,
@@ -31,6 +32,7 @@ from tacit.reports.plots.style import (
     credits,
     format_p,
     format_time,
+    ink,
     label_lines,
     picture,
     save_figure,
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 MOST = len(PALETTE)
 FEW = 5
 HEIGHT = 3.2
+# Curves that end before this share of the axis are named where they end; curves this close are beside it.
+EARLY, CLOSE = 0.93, 0.06
 ACROSS = 4
 AXES = {
     "survival": "Probability of no event",
@@ -86,10 +90,31 @@ def estimates(
     require_few("estimates", len(named))
     kind = next(iter(named.values())).curves[0]
     figure, axes = _with_risk_table(named, title or _estimates_title(named, unit), unit, _axis(kind))
-    ends = [_line(axes, one, kind, colour(place)) for place, one in enumerate(named.values())]
+    for place, one in enumerate(named.values()):
+        _line(axes, one, kind, colour(place))
     limit_y_axis(axes, kind)
-    label_lines({axes: line_labels(ends, list(named))})
+    label_lines({axes: _label_ends(axes, named, kind)})
     return save_figure(figure, path)
+
+
+def _label_ends(axes: Axes, named: Mapping[str, Estimate], kind: str) -> list[Label]:
+    """Write names where curves end that end early; return the labels of the others."""
+    last, labels = _end(named), list[Label]()
+    ends = {name: _rows_at_risk(one) for name, one in named.items() if name}
+    for place, (name, table) in enumerate(ends.items()):
+        at, height = float(table.index[-1]), float(column(table, kind)[-1])
+        if at > EARLY * last:
+            labels.append(Label(height, name, colour(place)))
+            continue
+        later = [float(one.at([at])[0]) for other, one in named.items() if other != name]
+        near = [other - height for other in later if abs(other - height) < CLOSE * axes.get_ylim()[1]]
+        # Away from the curves that go on beside it.
+        side = -1.0 if sum(near) > 0 else 1.0
+        aside = (5.0, 0.0 if not near else side * 8.0)
+        write(
+            axes, shorten_label(name), (at, height), aside, ha="left", color=ink(colour(place)), bbox=GROUND
+        )
+    return labels
 
 
 def kaplan_meier_by_site(
