@@ -100,3 +100,25 @@ def test_a_private_run_scored_on_public_records_has_intervals():
     for name, (low, high) in run.record.intervals["federated"].items():
         assert low < run.scores[name] < high
     assert run.record.simplest.gain.keys() == {"c_index", "ibs"}
+
+
+def test_numbers_of_records_and_events_are_shown_where_they_are_known():
+    whole = federation()
+    run = tacit.fit(PoissonPH(**CALM, lr=0.3), whole, rounds=1)
+    trained, scored = whole.store, whole.held_out
+    told = {"records": len(trained), "events": int((trained.targets["event"] > 0).sum())}
+    assert run.record.sizes["trained"] == told
+    assert run.record.sizes["scored"]["records"] == len(scored)
+    assert f"trained on {len(trained)} records with {told['events']} events; scored on" in " ".join(
+        run.summary().split()
+    )
+    assert run.as_dict()["sizes"] == document(run.report_data())["result"]["sizes"] == run.record.sizes
+
+
+def test_a_promise_does_not_tell_how_many_had_an_event():
+    promise = tacit.Privacy(unit="record", epsilon=3, delta=1e-4, clip=1.0)
+    whole = federation()
+    tables = {name: whole.records_of(name) for name in whole}
+    run = tacit.fit(PoissonPH(**CALM, lr=0.3), tacit.Federation(tables), privacy=promise, rounds=1)
+    assert "events" not in run.record.sizes.get("trained", {})
+    assert "scored" not in run.record.sizes

@@ -23,7 +23,7 @@ Reason = Literal[
 ]  # fmt: skip
 Status = Literal["active", "watch", "quarantined", "probation"]
 # Fields of a record that are left out if empty.
-ALSO = ("findings", "notes", "intervals", "sites", "left_out", "simplest", "verdict")
+ALSO = ("findings", "notes", "intervals", "sites", "left_out", "simplest", "verdict", "sizes")
 # Reason for leaving out a part of a plan.
 OVERSPENT = (
     "the budget does not cover it, because interrupted work could not be repeated and was charged twice"
@@ -162,6 +162,7 @@ class Record:
         sites: All sites that could take part.
         left_out: Planned parts that the budget did not bear any more.
         simplest: The simplest baseline; None where the task has none, or nothing is scored.
+        sizes: Numbers of records and events that the model was `trained` and `scored` on, if known.
         verdict: Sentences on scores that are not better than the simplest baseline; none if all are.
     """
 
@@ -179,6 +180,7 @@ class Record:
     left_out: tuple[str, ...] = ()
     simplest: Simplest | None = None
     verdict: tuple[str, ...] = ()
+    sizes: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
 
     def warnings(self) -> list[str]:
         """Return warnings about updates and sites, in words; empty if there were no faults."""
@@ -209,12 +211,22 @@ class Record:
             "left_out": list(self.left_out),
             "simplest": None if self.simplest is None else plain_table(self.simplest),
             "verdict": list(self.verdict),
+            "sizes": dict(self.sizes),
         }
         return {
             "rounds": len(self.rounds),
             **fields,
             **{name: told[name] for name in ALSO if told[name]},
         }
+
+
+def sizes_in_words(sizes: Mapping[str, Mapping[str, int]]) -> str:
+    """Return the numbers of records and events that a model was trained and scored on, in words."""
+    return "; ".join(
+        f"{use} on {counts['records']:,} records"
+        + (f" with {counts['events']:,} event{'s' * (counts['events'] != 1)}" if "events" in counts else "")
+        for use, counts in sizes.items()
+    )
 
 
 def plain_table(part: Simplest) -> dict[str, Any]:

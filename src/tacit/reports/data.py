@@ -237,7 +237,7 @@ def _result(run: ReportData) -> dict[str, Any]:
     record = run.record
     words = {"findings": list(record.findings), "notes": list(record.notes)}
     words |= {"verdict": list(record.verdict), "simplest": "" if simplest is None else simplest.how}
-    told = {"chosen": record.chosen, "stopped": record.stopped, **words}
+    told = {"sizes": dict(record.sizes), "chosen": record.chosen, "stopped": record.stopped, **words}
     return {**told, "goal": list(run.goal), "models": models, "how": how}
 
 

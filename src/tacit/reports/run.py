@@ -6,7 +6,7 @@ The order is that of readers' questions: the promise, the data that left, the re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tacit.learning.record import Record
+from tacit.learning.record import Record, sizes_in_words
 from tacit.privacy.ledger import total as all_runs
 from tacit.privacy.statement import EXCHANGED, NEIGHBORS, terms_in_words
 from tacit.reports import audit
@@ -167,6 +167,8 @@ def _result(result: Mapping[str, Any], run: ReportData) -> Iterator[Block]:
     drawn = results(result, provenance=privacy_line(run.statement))
     if drawn is not None:
         yield Figure("result", drawn, _in_words(result))
+    if result["sizes"]:
+        yield Text(f"The model was {sizes_in_words(result['sizes'])}.")
     yield Grid(
         "Scores of the models",
         ("", *(model["label"] for model in result["models"])),

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 
 from tacit.errors import escape
-from tacit.learning.record import Round
+from tacit.learning.record import Round, sizes_in_words
 from tacit.privacy.ledger import total
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ def header_of(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     head += [("run", run["name"]), ("task", run["task"]), ("rounds", ended), ("privacy", spent)]
     if promise.get("all_runs") is not None:
         head.append(("all runs", total.in_words(promise["all_runs"]).partition(": ")[2].rstrip(".")))
+    head += [("records", words)] if (words := sizes_in_words(run.get("sizes", {}))) else []
     if run["chosen"] != run["rounds"]:
         head.append(("model", f"of round {run['chosen']}"))
     head += [(f"model {number}", ", ".join(names)) for number, names in _members(run.get("clusters", {}))]

@@ -42,6 +42,7 @@ from tacit.runs.divergence import SLOWER, find_lost, find_unsettled, mean_loss, 
 from tacit.runs.queries import final_query_of, initial_query_of, with_saved_answers
 from tacit.runs.run import Run, is_over, read, require_sound, write
 from tacit.runs.setup import prepare
+from tacit.runs.sizes import count_sizes
 from tacit.runs.spec import Augmenter, PreparedRun, RunSpec
 from tacit.runs.stopping import Stopping, reserve_records
 from tacit.runs.trainer import Trainer
@@ -198,7 +199,8 @@ def _run(
         # Where no baseline may be trained, the score has its interval all the same.
         others = partial(notify, callbacks) if trained else None
         record = compare(context, record, point.best, chosen, test, key, others)
-    record = replace(record, verdict=judge(record.simplest, record.scores))
+    sizes = count_sizes(context.federation, test, provenance)
+    record = replace(record, verdict=judge(record.simplest, record.scores), sizes=sizes)
     promise = state(
         privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=context.task.exempt,
         left_out=record.left_out, prices=subject_prices(ledger, privacy),
