@@ -346,10 +346,12 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
         return self._evaluate([self.model(state)] * len(held_out), held_out)
 
     def simplest(self, start: Array, held_out: Scenes) -> Simplest:
-        """The policy before the first round, in the same episodes."""
-        found = self.score(start, held_out)
+        """Random actions, in the same worlds."""
+        from tacit.control.agents.evaluation import play_randomly, summarise
+
+        found = summarise(play_randomly(self.shape, held_out), held_out, Key(held_out.seed) / "random")
         scores = {name: value for name, value in found.items() if not name.endswith(("_low", "_high"))}
-        return Simplest(name="untrained policy", how="the policy before the first round", scores=scores)
+        return Simplest(name="random actions", how="each action as likely as any other", scores=scores)
 
     def score_each(self, states: Array, clusters: Mapping[str, int], held_out: Scenes) -> dict[str, float]:
         """Score models of clusters: each plays in its own sites' worlds, and all of them in unseen ones."""

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, cast
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from tacit.control.envs.spaces import reward_threshold
 from tacit.errors import is_between, require, require_count, require_word
@@ -29,8 +29,11 @@ from tacit.runtime.keys import Key
 from tacit.sites.environments import Scenes, World
 
 if TYPE_CHECKING:
-    from tacit.control.agents.policy import Policy
+    from tacit.control.agents.policy import Actions, Policy
+    from tacit.control.networks import NetworkShape
 
+# Episodes with random actions in each scene.
+FEW = 5
 # Simulator: Gymnasium, or the one that agents train in.
 Judge = Literal["gymnasium", "own"]
 
@@ -49,6 +52,20 @@ def evaluate(policies: "Sequence[Policy]", scenes: Scenes, *, physics: Judge = "
     return [
         _returns(policy, world, _seeds(scenes, place), physics)
         for place, (policy, world) in enumerate(zip(policies, scenes.worlds, strict=True))
+    ]
+
+
+def play_randomly(shape: "NetworkShape", scenes: Scenes) -> list[Array]:
+    """Return the returns of a few episodes with random actions in each scene."""
+    from tacit.control.envs.episodes import play_episodes
+
+    def choose(place: int) -> "Callable[[NDArray[np.float32]], Actions]":
+        generator = (Key(scenes.seed) / "random" / place).generator()
+        return lambda seen: generator.integers(shape.actions, size=len(seen))
+
+    return [
+        play_episodes(choose(place), world, shape, _seeds(scenes, place)[:FEW])
+        for place, world in enumerate(scenes.worlds)
     ]
 
 
