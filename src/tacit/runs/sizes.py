@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tacit.privacy.provenance import Provenance
+from tacit.privacy.policy import Provenance
 from tacit.sites.federation import Federation, RowFederation
 from tacit.sites.table import Records, Table
 

@@ -17,6 +17,7 @@ from tacit.aggregation.screening import LONGEST, Screen, anonymize
 from tacit.engines.base import ClippedWork
 from tacit.errors import BudgetExhausted, Refused, SecureAggregationFailed, TooFewSites
 from tacit.learning.record import OVERSPENT, Callback, Fault, Record, Round, notify
+from tacit.learning.supervised import LocalTraining
 from tacit.learning.task import TaskBase, Updates
 from tacit.privacy.contracts import Norm
 from tacit.privacy.ledger.store import Ledger
@@ -337,7 +338,9 @@ class Trainer:
 
     def _divergence(self, before: Array, after: Array, probe: LossProbe | None) -> str | None:
         """Return why a step diverged; None if it did not."""
-        if self.spec.attack is not None or self.context.joins or self.task.once:
+        # Sums and Newton's tallies are no weights: their length says nothing.
+        weights = isinstance(self.task, LocalTraining) or self.task.layout == "environments"
+        if self.spec.attack is not None or not weights:
             return None if bool(np.isfinite(after).all()) else "the state is not finite"
         return find_divergence(before, after, probe)
 
