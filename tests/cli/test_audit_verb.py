@@ -42,7 +42,7 @@ def halve(monkeypatch):
 def test_a_file_is_audited_into_a_directory_of_its_own(folder):
     done = run("audit", "study.toml", *QUICK)
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("kept?     A rehearsal protects nobody: ")
+    assert done.stdout.startswith("kept?     A rehearsal gives no protection; ")
     assert "As far as attacks can show" in " ".join(done.stdout.split())
     assert "epsilon 4 at delta 1e-05" in done.stdout
     (place,) = (folder / "runs").iterdir()

@@ -1,7 +1,7 @@
 """Run directories that an earlier version wrote: resumed, shown, reported and verified.
 
 `kept/killed` was ended by SIGKILL before its sixth round of twelve was charged; `kept/finished` is the same
-experiment without the kill. Both are rehearsals on simulated records: the secret in them protects nobody.
+experiment without the kill. Both are rehearsals on simulated records: the secret in them gives no protection.
 """
 
 import contextlib

@@ -71,7 +71,7 @@ def changed(**parts) -> dict:
 
 
 REHEARSAL = changed(
-    promise={"rehearsal": True}, alerts=[{"tone": "stop", "words": "Rehearsal: it protects nobody."}]
+    promise={"rehearsal": True}, alerts=[{"tone": "stop", "words": "Rehearsal: it gives no protection."}]
 )
 OPEN = changed(
     promise={
@@ -127,10 +127,10 @@ def test_a_run_that_protects_nobody_says_so_before_anything_else(document):
     assert page.document["protects"] is False
     assert page.document["conclusions"] == []
     assert "Certainty of an attacker" not in words(page, "Guarantee")
-    assert "This run protects nobody" in words(page, "Residual")
+    assert "This run gives no protection" in words(page, "Residual")
     assert "holds against" not in words(page, "Participants"), "no role may rely on it"
     text = markdown(page)
-    assert text.index("protects nobody") < text.index("## 1")
+    assert text.index("gives no protection") < text.index("## 1")
 
 
 def test_a_promise_that_holds_needs_no_alert():

@@ -31,7 +31,7 @@ def test_what_left_has_its_provenance():
 
 def test_a_rehearsal_and_an_open_run_stop_the_reader_first():
     assert alerts(private())[0][0] == "stop"
-    assert "protects nobody" in alerts(private())[0][1]
+    assert "gives no protection" in alerts(private())[0][1]
     assert alerts(bare())[0] == (
         "stop", "Open run: the data that left the sites are not protected; there is no promise.",
     )  # fmt: skip

@@ -287,7 +287,7 @@ def provenance(swept: SweepResult) -> str:
     seeds = len(swept.batch.seeds)
     told = f"{swept.name}: {swept.batch.experiment.task.kind}, mean of {seeds} seed{'s' * (seeds != 1)}"
     if isinstance(promise, Privacy) and promise.rehearsal:
-        told += "; REHEARSAL: the noise repeats with the seed and protects nobody"
+        told += "; REHEARSAL: the noise repeats with the seed and gives no protection"
     return told
 
 

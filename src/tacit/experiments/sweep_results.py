@@ -31,7 +31,7 @@ PLAIN = ("spent", "delta", "rounds", "seconds")
 # The smallest number of seeds whose interval says something about other seeds.
 ENOUGH = 3
 SCHEMA = 1
-REHEARSED = "REHEARSAL: the noise repeats with the seed, so it protects nobody."
+REHEARSED = "REHEARSAL: the noise repeats with the seed, so it gives no protection."
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

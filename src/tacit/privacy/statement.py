@@ -121,7 +121,7 @@ class Statement:
             promise.append(f"Trusted: {'; '.join(self.trusted)}.")
         promise.append(f"Terms: {terms_in_words(self.unit, self.relation)}.")
         if self.rehearsal:
-            promise.insert(0, "REHEARSAL: the noise repeats with the seed, so it protects nobody.")
+            promise.insert(0, "REHEARSAL: the noise repeats with the seed, so it gives no protection.")
         return promise
 
 

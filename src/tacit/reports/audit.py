@@ -10,7 +10,7 @@ from tacit.reports.page.blocks import Block, Figure, Folded, Grid, Page, Section
 
 HEADING = "Was the promise kept?"
 METHODS = {"fitted": "family fit", "one_run": "one run", "steinke": "Steinke"}
-REHEARSED = "A rehearsal protects nobody: this is about the promise of the same run with secret noise."
+REHEARSED = "A rehearsal gives no protection; this verdict is about the same run with secret noise."
 
 
 class BoundsRecord(msgspec.Struct, kw_only=True):

@@ -193,7 +193,7 @@ def _about_the_promise(statement: Statement) -> Iterator[tuple[str, str]]:
     if statement.rehearsal:
         yield (
             "stop",
-            "Rehearsal: the noise repeats with the seed, so it protects nobody. Use it for simulated and "
+            "Rehearsal: the noise repeats with the seed, so it gives no protection. Use it for simulated and "
             "published records only.",
         )
     if statement.unit is None:

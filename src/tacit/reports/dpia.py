@@ -37,7 +37,7 @@ MOST = 20.0
 LINE = "____________________"
 # Longer lists are folded.
 LONG = 12
-NOBODY = "This run protects nobody. Do not file it as evidence that personal data were protected."
+NOBODY = "This run gives no protection. Do not file it as evidence that personal data were protected."
 HELD = {
     "rows": "records, one for each person or case",
     "columns": "curves of the same people, each kind of curve at one party",
@@ -430,7 +430,7 @@ def risks(document: Mapping[str, Any]) -> Iterator[str]:
         yield _size(promise)
         yield _failure(document)
     else:
-        yield f"This run protects nobody, because {_why_not(promise)}: treat all releases as unprotected."
+        yield f"This run gives no protection, because {_why_not(promise)}: treat all releases as unprotected."
     for what in document["left"]["bare"]:
         yield f"Unprotected: {what}."
     for part in promise["but"]:

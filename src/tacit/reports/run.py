@@ -449,7 +449,7 @@ def _result_table(told: Mapping[str, Mapping[str, Any]]) -> Iterator[Block]:
             yield Figure("frontier", drawn, f"{score_name(score)} against epsilon: {points}.")
     header = ("run", "task", "rounds", "epsilon", "delta", "unit", *(score_name(name) for name in shown))
     if any(each["promise"]["rehearsal"] for each in told.values()):
-        yield Text("* A rehearsal: the noise repeats with the seed, so it protects nobody.")
+        yield Text("* A rehearsal: the noise repeats with the seed, so it gives no protection.")
     yield Grid(
         "Runs side by side", header, tuple(_row(name, told[name], shown) for name in told), sortable=True
     )

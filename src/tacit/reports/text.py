@@ -31,7 +31,7 @@ PATIENCE = 10.0
 # Number of scores side by side.
 WIDEST = 6
 INTERVAL, LOW, HIGH = "95 % interval", "_low", "_high"
-REHEARSAL = "* A rehearsal: the noise repeats with the seed, so it protects nobody."
+REHEARSAL = "* A rehearsal: the noise repeats with the seed, so it gives no protection."
 
 Ends = Mapping[str, Sequence[float]]
 

@@ -73,7 +73,7 @@ def test_the_fingerprint_in_the_card_is_that_of_the_file(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("privacy", "words"),
-    [(tacit.Open(), "Open run"), (replace(PROMISE, rehearsal=True), "protects nobody")],
+    [(tacit.Open(), "Open run"), (replace(PROMISE, rehearsal=True), "gives no protection")],
 )
 def test_who_is_protected_by_nothing_is_told_first(privacy, words, patients, tmp_path):
     export(fit(TASK, patients, privacy=privacy, rounds=1), tmp_path)

@@ -174,7 +174,7 @@ def test_a_file_says_for_itself_that_it_is_from_a_rehearsal(patients, tmp_path):
     promise = tacit.Privacy(unit="record", epsilon=3.0, delta=1e-4, clip=1.0, rehearsal=True)
     run = fit(NETWORKS["logistic-hazard"], patients, privacy=promise, rounds=1)
     made = onnx.load(export(run, tmp_path, onnx=True)[-1])
-    assert "protects nobody" in made.doc_string
+    assert "gives no protection" in made.doc_string
     assert made.opset_import[0].version == 17, "runtimes of several years take it"
     assert made.graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
     assert {entry.name for entry in made.graph.initializer} >= {"layers.0.weight", "layers.0.bias"}

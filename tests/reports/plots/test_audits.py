@@ -91,7 +91,7 @@ def test_colours_are_those_of_the_page(figure):
         (whole(), "mind", "the run itself was not attacked."),
         (whole(of(kept=False, heard=3)), "stop", "in 3 answers, and 9 were charged"),
         (whole(of(kept=False, fresh=False)), "stop", "used more than once"),
-        (whole(of(), rehearsal=True), "mind", "rehearsal protects nobody"),
+        (whole(of(), rehearsal=True), "mind", "rehearsal gives no protection"),
         (
             whole(of(), earlier=[{"seed": 4, "kept": False, "words": "It leaks."}]),
             "stop",

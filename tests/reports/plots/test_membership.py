@@ -105,7 +105,7 @@ def test_it_can_be_read_on_paper_and_at_night(told):
 
 def test_the_noise_of_a_rehearsal_is_called_so():
     told = found(setting("open", 3), setting("private", 1, {**CEILING, "rehearsal": True}))
-    assert note(membership(told)).endswith("Its noise is that of a rehearsal, which protects nobody.")
+    assert note(membership(told)).endswith("Its noise is that of a rehearsal, which gives no protection.")
 
 
 def test_it_is_kept_in_a_file(tmp_path):

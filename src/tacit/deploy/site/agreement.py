@@ -73,7 +73,7 @@ class SiteAgreement:
         what = f"{self.experiment.task.kind}, {rounds} round{'s' * (rounds != 1)}"
         if isinstance(privacy, Open):
             return f"{what}, no promise"
-        rehearsal = ", a rehearsal: the noise repeats and protects nobody" * privacy.rehearsal
+        rehearsal = ", a rehearsal: the noise repeats and gives no protection" * privacy.rehearsal
         cost = highest_cost(self.price, privacy.delta)
         bare = "".join(f"; NOT protected: {words}" for words in self.setting.task.exempt)
         promise = f"epsilon {cost:.4g} at delta {privacy.delta:g} for any one {privacy.unit}"

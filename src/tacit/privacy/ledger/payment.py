@@ -142,7 +142,7 @@ class Payment:
         if book is not None:
             sentence = book.total(self.delta, "record").sentence()
             total = f"; {sentence[:1].lower()}{sentence[1:].rstrip('.')}"
-        again = "; REHEARSAL: the noise repeats with the seed and protects nobody"
+        again = "; REHEARSAL: the noise repeats with the seed and gives no protection"
         return (
             f"released: epsilon {self.epsilon:g} at delta {self.delta:g} for any one record; {what}, "
             f"{from_sites(len(names))}{again * self._key.rehearsal}{total}"

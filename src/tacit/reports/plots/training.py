@@ -141,7 +141,7 @@ def privacy_line(statement: Statement) -> str:
     spent = (
         f"released: epsilon {statement.epsilon:.4g} at delta {statement.delta:g} for any one {statement.unit}"
     )
-    again = "; REHEARSAL: the noise repeats with the seed and protects nobody" * statement.rehearsal
+    again = "; REHEARSAL: the noise repeats with the seed and gives no protection" * statement.rehearsal
     return spent + again + f"; bare: {'; '.join(statement.bare)}" * bool(statement.bare)
 
 
