@@ -78,7 +78,7 @@ def race(rule, sites, precision="single"):
     groups = {
         "Krum, multi-Krum, mixing + Krum or trimmed mean": CHOOSING,
         "median, trimmed mean, mean around the median": COORDINATES,
-        "geometric median, covariance filter, centred clipping": WEIGHING,
+        "geometric median, covariance filter, centered clipping": WEIGHING,
         f"mean in {precision} precision": ("mean",),
     }
     group = next(name for name, rules in groups.items() if rule in rules)

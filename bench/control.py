@@ -12,7 +12,7 @@ from bench.racing import Race, Work
 
 LANDER, CART = "LunarLander-v3", "CartPole-v1"
 ZOO = {"n_epochs": 4, "gamma": 0.999, "gae_lambda": 0.98, "ent_coef": 0.01}
-# Environments, steps of each before it is learnt from, numbers seen, actions, and what is not the default.
+# Environments, steps of each before it is learned from, numbers seen, actions, and what is not the default.
 SETTINGS = {LANDER: (16, 1024, 8, 4, ZOO), CART: (4, 512, 4, 2, {})}
 OURS = {"n_epochs": "epochs", "ent_coef": "entropy"}
 WIDTHS = (64, 64)

@@ -31,7 +31,7 @@ SEEDS = (0, 1, 2)
 ZOO = {"n_epochs": 4, "gamma": 0.999, "gae_lambda": 0.98, "ent_coef": 0.01}
 LANDER, CART = "LunarLander-v3", "CartPole-v1"
 SHAPES = {LANDER: NetworkShape(8, (64, 64), 4), CART: NetworkShape(4, (64, 64), 2)}
-# Environments, steps of each before it is learnt from, and the peer's names for what is not its default.
+# Environments, steps of each before it is learned from, and the peer's names for what is not its default.
 SETTINGS: dict[str, tuple[int, int, dict[str, Any]]] = {LANDER: (16, 1024, ZOO), CART: (4, 512, {})}
 OURS = {"n_epochs": "epochs", "ent_coef": "entropy"}
 PLAYED = [(CART, "gymnasium"), (LANDER, "gymnasium"), (LANDER, "fast-lander")]

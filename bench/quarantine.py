@@ -6,7 +6,7 @@ rounds. `het` is how much sites differ: in their effects (0.15 a deviation), in 
 Under noise updates are vectors of length 1 about a common one, clipped to 1, with noise at every site, and
 liars turn theirs round.
 
-Floors, centre, drift and threshold were chosen among some twenty settings on seeds 0 to 15. What is printed
+Floors, center, drift and threshold were chosen among some twenty settings on seeds 0 to 15. What is printed
 comes from other seeds, which nothing was chosen by. Run it alone: `make bench-quarantine`.
 """
 
@@ -104,7 +104,7 @@ class Noisy:
         return self.rows + self.noise * self.draws.normal(size=self.rows.shape)
 
     def advance(self, step):
-        """Nothing is learnt."""
+        """Nothing is learned."""
 
 
 def named(sites):

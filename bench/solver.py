@@ -1,6 +1,6 @@
 """The equation of a surface against the dense Kronecker way, which writes it as one linear system.
 
-The coefficients that turn one curve into another solve a generalised Sylvester equation with 10 to 80
+The coefficients that turn one curve into another solve a generalized Sylvester equation with 10 to 80
 functions a side. Ours finds coordinates in which it is diagonal; the other way is a Cholesky factorisation of
 a matrix with the square of as many rows. Once with the set-up included, once with it done before: an equation
 is solved again and again while a model is boosted. Penalties are diagonal, as in a frame, or any.

@@ -14,7 +14,7 @@ weights, both scores and the noise are compared. Where the two differ by design,
 - Its grid begins with an interval that has no length. Ours does so too, in the check and in the race.
 - DeepHit ranks by intervals there, by times here. In the check, our times are the ends of the intervals.
 - Controls of CoxCC and CoxTime are drawn. In the check, the control is the record with the longest survival.
-- CoxTime tells its network standardised times there, places on the grid here. In the check, both tell those.
+- CoxTime tells its network standardized times there, places on the grid here. In the check, both tell those.
 - The shared hazard of Cox models is found at every training time there, on the grid here. In the check, the
   grid is all those times. CoxTime looks at the middle of intervals here, so its curves stay a little apart.
 - A private run of ours buys that hazard once, at the end: after its rounds, Cox models have a C-index alone.

@@ -56,7 +56,7 @@ def size(width):
 
 
 def contrast(one, other):
-    """How two colours stand out from each other (WCAG 2.1)."""
+    """How two colors stand out from each other (WCAG 2.1)."""
 
     def light(colour):
         parts = [float(part) / 255 for part in colour[4:-1].split(",")]

@@ -53,7 +53,7 @@ def mixed(f: int, rule):
 def exact_rules(f: int) -> dict:
     """The rules that are compared number by number: iterations run to their end, directions are exact."""
     changed = {
-        # From d = 1 on its steps creep towards an update; so many arrive.
+        # From d = 1 on its steps creep toward an update; so many arrive.
         "geometric-median": theirs.GeometricMedian(nu=1e-13, T=30_000),
         "centered-clip, 4 steps": theirs.CenteredClipping(L=4, tau=RADIUS),
         "covariance-filter": mended(theirs.CAF(f)),

@@ -188,7 +188,7 @@ def choices(words: Iterable[str]) -> str:
 
 
 def hint(given: object, words: Iterable[str]) -> str:
-    """A *did you mean* for a misspelt word, or nothing when no word is near."""
+    """A *did you mean* for a misspelled word, or nothing when no word is near."""
     # Nothing is near to what is longer than a word, and comparing it would take a while.
     few = list(islice(words, COMPARED)) if len(str(given)) <= LONGEST_VALUE else []
     near = get_close_matches(str(given), few, n=1)

@@ -30,7 +30,7 @@ def walked(server: ServerStep, updates: Array) -> Array:
 
 
 def by_torch(optimizer: type[torch.optim.Optimizer], updates: Array, **options) -> Array:
-    """The same with an optimiser of torch, which walks along the updates instead of against a gradient."""
+    """The same with an optimizer of torch, which walks along the updates instead of against a gradient."""
     state = torch.zeros(updates.shape[1], dtype=torch.float64, requires_grad=True)
     taken, seen = optimizer([state], maximize=True, **options), []
     for combined in updates:

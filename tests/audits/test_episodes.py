@@ -1,4 +1,4 @@
-"""Episodes that an agent learnt by heart are named from what its site sends, but not under a promise."""
+"""Episodes that an agent learned by heart are named from what its site sends, but not under a promise."""
 
 import json
 from importlib import import_module
@@ -102,7 +102,7 @@ def test_a_part_of_a_pool_has_the_steps_of_its_episodes_alone():
     assert len(part.rewards) + len(other.rewards) == len(pool.owner)
     assert int(part.ended.sum()) == int(marks.sum())
     assert pool.means(pool.owner.astype(float)).tolist() == list(range(20))
-    # An episode that was left out has no influence on what is learnt.
+    # An episode that was left out has no influence on what is learned.
     options = {"steps": len(part.rewards), "rollout": len(part.rewards)}
     one, again = (
         learn(

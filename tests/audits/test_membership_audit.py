@@ -68,7 +68,7 @@ def test_an_open_model_that_learnt_by_heart_names_its_patients_and_a_private_one
     assert kept["ceiling"]["named"] == 2
     assert best_hit_count(kept) <= kept["ceiling"]["named"]
     assert 0.45 < kept["attacks"]["lira"]["auc"] < 0.55
-    # It has learnt something about others too: it is not the attack that fails on bad models alone.
+    # It has learned something about others too: it is not the attack that fails on bad models alone.
     assert bare["score"][0] == "c_index"
     assert bare["score"][1] > 0.55
     assert f"would identify {best_hit_count(bare)} from the open model" in found.sentence

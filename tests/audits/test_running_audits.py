@@ -148,7 +148,7 @@ def test_records_that_are_not_clipped_are_found_out(asked, monkeypatch):
 
 
 def test_canaries_leave_the_training_alone(asked, monkeypatch):
-    # So little noise that what is learnt shows.
+    # So little noise that what is learned shows.
     promise = Privacy(unit="record", delta=1e-5, clip=1.0, noise_multiplier=1e-7, rehearsal=True)
     read, runs = replace(asked(SURVIVAL), privacy=promise), []
     plain = read.run_on(read.open_federation(), None).state

@@ -211,7 +211,7 @@ def test_a_mistake_in_the_file_is_named(folder: Path, old: str, new: str, said: 
         ),
     ],
     ids=[
-        "no time", "misspelt event", "misspelt site", "misspelt time", "NaN feature", "infinite time",
+        "no time", "misspelled event", "misspelled site", "misspelled time", "NaN feature", "infinite time",
         "NaN event", "NaN in one table", "text", "text in one table", "text event", "time zero",
         "negative time", "competing event", "header only", "one record", "all censored at one site",
         "all censored everywhere", "all censored in one table", "no site", "blank name", "name with @",

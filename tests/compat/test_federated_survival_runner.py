@@ -1,4 +1,4 @@
-"""What a configuration becomes: honoured, or explained; and an epsilon that is the composed one."""
+"""What a configuration becomes: honored, or explained; and an epsilon that is the composed one."""
 
 import re
 

@@ -135,7 +135,7 @@ def cases() -> list:
 def test_a_cohort_gives_what_its_sites_give_one_by_one(kind, work_on, targets, promise):
     moved = trained(kind, work_on, targets, promise)
     large = [size > 2 for size in SIZES.values()]
-    assert bool((np.abs(moved).max(axis=1)[large] > 1e-6).all()), "a site has learnt nothing"
+    assert bool((np.abs(moved).max(axis=1)[large] > 1e-6).all()), "a site has learned nothing"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The generalised Sylvester equation: the same answer as the dense system, whatever the penalties are."""
+"""The generalized Sylvester equation: the same answer as the dense system, whatever the penalties are."""
 
 import numpy as np
 import pytest

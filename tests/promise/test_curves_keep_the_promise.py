@@ -18,7 +18,7 @@ RADIUS, SIZE = 2.0, 20
 
 
 def power(honest, other):
-    """How often the other is recognised, where the honest one is mistaken for it at the rate `ALARMS`."""
+    """How often the other is recognized, where the honest one is mistaken for it at the rate `ALARMS`."""
     threshold = np.quantile(honest, 1 - ALARMS)
     return float((other > threshold).mean())
 

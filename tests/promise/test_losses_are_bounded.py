@@ -1,6 +1,6 @@
 """No record moves a sum further than its release was charged for, whatever is in it.
 
-Every survival loss, and every question, is asked about adversarial neighbours: one record more or less, with
+Every survival loss, and every question, is asked about adversarial neighbors: one record more or less, with
 huge features, extreme or tied times and enormous weights. What is compared are the clipped sums before noise,
 with the mechanism that the promise solves for, against the sensitivity that its release declares.
 """
@@ -101,7 +101,7 @@ class Destined(Batch):
     """A batch in which luck goes with the records, whoever else is there.
 
     What a step draws beyond its records is secret and independent, so it may be thought of as a property of
-    each record: neighbours are then compared as they are, given the luck of everybody whom both have.
+    each record: neighbors are then compared as they are, given the luck of everybody whom both have.
     """
 
     owners: np.ndarray

@@ -118,7 +118,7 @@ def test_doubles_stay_doubles(name):
 
 @each_rule
 def test_a_rule_may_be_asked_twice(name):
-    """ByzFL's centred clipping goes on from its last answer without being told to."""
+    """ByzFL's centered clipping goes on from its last answer without being told to."""
     rule = RULES[name](3)
     assert np.array_equal(rule(INPUTS["10 x 7"]), rule(INPUTS["10 x 7"]))
 

@@ -1,4 +1,4 @@
-"""One judgement of a run's ledger and statement, and every verb that shows a run or builds on it obeys it."""
+"""One judgment of a run's ledger and statement, and every verb that shows a run or builds on it obeys it."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Sketches: the same people are recognised in part, and values that other people have too are not enough."""
+"""Sketches: the same people are recognized in part, and values that other people have too are not enough."""
 
 import numpy as np
 import pytest

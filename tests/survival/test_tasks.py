@@ -1,4 +1,4 @@
-"""LogisticHazard settles its time grid without a look at private records, and learns what can be learnt."""
+"""LogisticHazard settles its time grid without a look at private records, and learns what can be learned."""
 
 from itertools import pairwise
 

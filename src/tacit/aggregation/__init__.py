@@ -4,7 +4,7 @@ base, mean, join   the contract of an aggregator; the mean over a public denomin
 server             the server's optimizer: plain step, momentum, Adam
 screening          rejection of malformed updates before anything is combined
 geometry, kernels  inner products and distances of updates, compiled
-robust/            median, trimmed mean, Krum, geometric median, centred clipping, covariance filter, mixing
+robust/            median, trimmed mean, Krum, geometric median, centered clipping, covariance filter, mixing
 defence/           quarantine of sites, clusters of sites with models of their own
 attacks/           attacks by dishonest (Byzantine) sites, to try all of this out
 secure/            secure aggregation: sums of vectors that stay hidden

@@ -386,7 +386,7 @@ class MinSum(MinMax):
 
     def max_step(self, apart: Array, towards: Array) -> float:
         """Return the largest step of the attack; `apart` are the honest updates about their mean."""
-        # Sums over sites that are centred: n r^2 + sum |a|^2 <= the largest n |a|^2 + sum |a|^2.
+        # Sums over sites that are centered: n r^2 + sum |a|^2 <= the largest n |a|^2 + sum |a|^2.
         return float(np.sqrt((apart**2).sum(axis=1).max()))
 
 

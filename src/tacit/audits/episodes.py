@@ -208,7 +208,7 @@ def _split_episodes(tape: Mapping[str, NDArray[np.generic]]) -> Pool:
 
 
 def _train_shadows(task: PPO, start: Array, name: str, pool: Pool, models: int, key: Key) -> AttackedSite:
-    """Models that have learnt from random halves of a pool, by the task's own algorithm."""
+    """Models that have learned from random halves of a pool, by the task's own algorithm."""
     from tacit.control.ppo import learn
 
     policy, many = task.model(start), len(pool)

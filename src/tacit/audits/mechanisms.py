@@ -1,4 +1,4 @@
-"""Adversaries of every way in which anything private leaves: each tells the worst neighbours apart.
+"""Adversaries of every way in which anything private leaves: each tells the worst neighbors apart.
 
 An adversary uses nothing but the mechanism's own methods, the ones that a run calls, and knows everything but
 whether its canary is there. Beside those listed in `PRIMITIVES`, the autoencoder that makes up records uses
@@ -383,7 +383,7 @@ def histogram() -> Primitive:
 def choice(
     mechanism: Selection | PrivateQuantile, pair: Mapping[bool, Sequence[float]], seen: Callable[[Any], bool]
 ) -> Primitive:
-    """One of several is chosen: an adversary waits for the outcome that tells its worst neighbours apart."""
+    """One of several is chosen: an adversary waits for the outcome that tells its worst neighbors apart."""
     return one_by_one(
         mechanism,
         (mechanism.release(),),

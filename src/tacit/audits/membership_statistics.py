@@ -169,7 +169,7 @@ def tpr_at_fpr(scores: ArrayLike, present: ArrayLike, *, alarms: float = FEW_ALA
 
     Scores of one model, and those of one record, are dependent: a binomial interval would be too short.
     Models and records are both resampled, and every score counts as often as its model and its record were
-    drawn (Owen 2007), which errs towards long intervals.
+    drawn (Owen 2007), which errs toward long intervals.
 
     Args:
         scores: Of each record under each model, high for members (models, records).

@@ -109,7 +109,7 @@ def print_failure(kind: str, message: str, code: int) -> None:
 
 
 def print_rows(rows: Sequence[tuple[str, str]]) -> None:
-    """Print labelled lines, the labels in one column; folded for a terminal, one line each in a pipe."""
+    """Print labeled lines, the labels in one column; folded for a terminal, one line each in a pipe."""
     shown = [(escape(label), escape(words)) for label, words in rows]
     say(format_rows(shown, width=_width() if sys.stdout.isatty() else sys.maxsize))
 

@@ -6,7 +6,7 @@ ppo, config        the algorithm on one page, with critic warm-up; its options
 kernels            acting, judging and one pass of learning, compiled
 sources            environments from an experiment file, simulated here or held at sites elsewhere
 history            episodes and weights along the way, and how a run keeps them
-envs/              spaces, checks, vectorised stepping, episodes, films
+envs/              spaces, checks, vectorized stepping, episodes, films
 lander/            a compiled LunarLander
 agents/            policies, evaluation, statistics of returns, files of Stable-Baselines3
 figures/           learning curves, returns by scenario, clusters, maps of weights

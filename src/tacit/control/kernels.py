@@ -35,7 +35,7 @@ class RolloutBuffer(NamedTuple):
     """Buffer of a rollout, one row for each step.
 
     Args:
-        observations: The observations, normalised (rows, inputs).
+        observations: The observations, normalized (rows, inputs).
         actions: The actions taken.
         log_probs: Log probabilities of the actions then.
         values: The critic's values then.
@@ -99,7 +99,7 @@ def act(
     Args:
         weights: Both networks.
         sizes: Widths of the actor's layers.
-        observations: Normalised, contiguous (rows, inputs).
+        observations: Normalized, contiguous (rows, inputs).
         draws: One number for each, uniform from 0 to below 1; the same numbers choose the same actions.
         work: From `activation_buffer`, for at least as many rows.
         actions: Output for the actions, from 0 (rows,).
@@ -149,7 +149,7 @@ def normalise(
 def advantages(
     rewards: Floats, values: Floats, ended: NDArray[np.bool_], last_values: Floats, gamma: float, decay: float
 ) -> Floats:
-    """Compute the advantage of each step (T, E) by generalised advantage estimation."""
+    """Compute the advantage of each step (T, E) by generalized advantage estimation."""
     steps, envs = rewards.shape
     better = np.empty((steps, envs), np.float32)
     ahead, later = last_values.copy(), np.zeros(envs, np.float32)

@@ -1,6 +1,6 @@
 """Proximal policy optimization (PPO), on one page: play, compute advantages, update.
 
-The same algorithm as Stable-Baselines3's, step by step: advantages are standardised in each batch, the ratio
+The same algorithm as Stable-Baselines3's, step by step: advantages are standardized in each batch, the ratio
 of probabilities is clipped, gradients are clipped by their norm, Adam divides by at least 1e-5, and episodes
 cut by their time limit go on in expectation. It differs in how fast it is.
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RolloutSource(Protocol):
-    """Protocol of a vectorised environment for learning."""
+    """Protocol of a vectorized environment for learning."""
 
     @property
     def envs(self) -> int:
@@ -144,7 +144,7 @@ def warm_up_critic(
     came = kernels.advantages(
         played.rewards, nothing, played.ended, np.zeros(envs, dtype=np.float32), gamma, 1.0
     )
-    # In units of their own, so that large returns are learnt as quickly as small ones.
+    # In units of their own, so that large returns are learned as quickly as small ones.
     middle, spread = float(came.mean()), max(float(came.std()), 1e-6)
     observations = played.observations.reshape(steps * envs, -1)
     memory = kernels.RolloutBuffer(

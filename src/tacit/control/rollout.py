@@ -45,7 +45,7 @@ class Rollout(NamedTuple):
     """Some steps in each environment of a stage (T, E), and the episodes that ended in them.
 
     Args:
-        observations: Observation before each step, normalised (T, E, inputs).
+        observations: Observation before each step, normalized (T, E, inputs).
         actions: Actions, from 0.
         log_probs: Log probabilities of the actions.
         values: Values by the critic.

@@ -1,6 +1,6 @@
 """The surface that best turns one curve into another, from moments and penalties on its roughness.
 
-The coefficients B of a surface solve a generalised Sylvester equation; written as one linear system, it is as
+The coefficients B of a surface solve a generalized Sylvester equation; written as one linear system, it is as
 large as the product of both sides. In the right coordinates all of it is diagonal at once, whatever the
 penalties are: one eigenvalue problem per predictor sets it up, and a few small products solve it.
 """

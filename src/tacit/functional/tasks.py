@@ -102,7 +102,7 @@ class Boosting(FunctionalConfig, TaskBase):
         """This with the curves of the federation known.
 
         Raises:
-            InvalidValue: There is no response, or a curve that nothing can be learnt from.
+            InvalidValue: There is no response, or a curve that nothing can be learned from.
         """
         assert isinstance(federation, VerticalFederation), "the loop has looked"
         columns = _curves_of(federation)
@@ -330,7 +330,7 @@ def _curves_of(federation: VerticalFederation) -> "dict[str, Curves | Agreed]":
 
 
 def _require_usable(name: str, found: "Curves", provenance: Provenance) -> None:
-    """Refuse curves that nothing can be learnt from; ask where their domain was taken from them."""
+    """Refuse curves that nothing can be learned from; ask where their domain was taken from them."""
     found.require_varying()
     if found.guessed:
         what = f"the domain of {name}, from the first time to the last at which any subject was observed"

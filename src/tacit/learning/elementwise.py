@@ -1,6 +1,6 @@
 """Exponentials and logarithms whose bits depend on their own argument alone.
 
-Vectorised libraries may take another formula for the elements that do not fill a vector, so that the same
+Vectorized libraries may take another formula for the elements that do not fill a vector, so that the same
 argument gives other last bits at another place or in a longer array. numpy's functions are taken where a look
 at all places of short arrays shows no such difference, which takes about a millisecond in each process;
 elsewhere a loop calls the C library for one element after the other.

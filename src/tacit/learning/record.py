@@ -85,7 +85,7 @@ class Round:
         epsilon: Cost of everything so far; None in an open run.
         budget: The budget, if there is one.
         seconds: Duration of the round; None where that would disclose how many took part.
-        skipped: The reason, if nothing was learnt in it.
+        skipped: The reason, if nothing was learned in it.
         faults: Updates that were not aggregated, and why.
         shares: Share of each update in the aggregate, where the rule gives it and it may be published.
         standings: Standing of each site, under a quarantine.

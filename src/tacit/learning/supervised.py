@@ -185,7 +185,7 @@ class Supervised(Learner):
 
     @property
     def goal(self) -> Goal:
-        """The metric to maximise, or the loss to minimise."""
+        """The metric to maximize, or the loss to minimize."""
         return (self.maximize, "max") if self.maximize is not None else ("loss", "min")
 
     def program(self, columns: int) -> "Program":

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # A score that decides, and its good direction.
 Goal = tuple[str, Literal["max", "min"]]
-# Members of a class that can be hooks, and how close to one a name must be to be a misspelt one.
+# Members of a class that can be hooks, and how close to one a name must be to be a misspelled one.
 MEMBERS, CLOSE = (FunctionType, property, cached_property, classmethod, staticmethod), 0.8
 # Messages that sites answer: a round of training, the initial query ("opening"), the final one ("closing"),
 # training after the choice of a model ("choosing"), and the number of records.
@@ -122,7 +122,7 @@ class Task(TrainingSpec, Protocol):
         """This task with everything decided that depends on the federation, before anything is charged.
 
         Raises:
-            InvalidValue: These data cannot be learnt from; the message names site and field.
+            InvalidValue: These data cannot be learned from; the message names site and field.
             Refused: Something would have to be taken from private records.
         """
         ...
@@ -274,7 +274,7 @@ class TaskBase(Work):
     snapshots: int | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Refuse a misspelt hook.
+        """Refuse a misspelled hook.
 
         Raises:
             InvalidValue: A public method or property is none of the hooks, and its name is close to one.
@@ -365,7 +365,7 @@ class TaskBase(Work):
         """This task with everything decided that depends on the federation, before anything is charged.
 
         Raises:
-            InvalidValue: These data cannot be learnt from; the message names site and field.
+            InvalidValue: These data cannot be learned from; the message names site and field.
             Refused: Something would have to be taken from private records.
         """
         return self

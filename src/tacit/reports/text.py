@@ -366,7 +366,7 @@ def wrap_paragraph(text: str, *, width: int = WIDTH, indent: str = "", whole: bo
 
 
 def format_rows(rows: Sequence[tuple[str, str]], *, width: int = WIDTH, whole: bool = True) -> str:
-    """Labelled lines, the labels in one column.
+    """Labeled lines, the labels in one column.
 
     Args:
         rows: Labels, and what there is to say.

@@ -1,7 +1,7 @@
 """A prepared run on its sites: what it asks of them once, and the tickets that it pays by.
 
 Whatever is asked is paid first; after a crash the same question is asked again with the same noise, at no new
-price. A ticket is the name of a single charge, by which what was cut off is recognised: a keyed digest of
+price. A ticket is the name of a single charge, by which what was cut off is recognized: a keyed digest of
 everything that a release depends on, in its canonical form. It is the same whether the experiment came from
 Python, from its file or from the directory of its run.
 """

@@ -139,7 +139,7 @@ class RoundAggregator:
 
     def _step(self, kept: Updates, expected: float | None) -> "tuple[Array, dict[str, float]]":
         if expected is not None:
-            # Absent sites count as zeros: there are never too few, and the realised count stays secret.
+            # Absent sites count as zeros: there are never too few, and the realized count stays secret.
             return self.aggregation(kept, sites=expected), {}
         if not kept.names:
             raise TooFewSites("no site sent a usable update")

@@ -1,10 +1,10 @@
-"""Digests of records, by which the same people are recognised in another file.
+"""Digests of records, by which the same people are recognized in another file.
 
 A digest depends on the values of one record alone: not on the order of records or columns, on the names of
 columns, nor on how numbers are written beyond six significant digits. It is as private as the record, so it
 stays in memory; what is kept of it is keyed (`tacit.privacy.ledger.data_index`).
 
-A data set has several views, so that people are recognised when some of what is known of them has changed:
+A data set has several views, so that people are recognized when some of what is known of them has changed:
 whole records, the same rounded to three digits, their targets alone, and single columns. Where many have the
 same targets, there are two more, which a scaler leaves as they are: targets with the levels of few-valued
 features, and targets of records that follow each other.

@@ -237,7 +237,7 @@ def open_interval(
     """Map the low 63 bits of words to numbers above 0 and at most 2^63, with extra precision near 0.
 
     The far tails of noise come from numbers near 0. On a coarse lattice they would have holes, and a value
-    that can occur for one data set but not for its neighbour gives the difference away.
+    that can occur for one data set but not for its neighbor gives the difference away.
 
     Args:
         words: From `random_words` (streams, count).

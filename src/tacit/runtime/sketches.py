@@ -190,7 +190,7 @@ def choose_columns(found: Iterable[Sketch | None], most: int) -> list[Sketch]:
 
 
 def mix(values: Digests) -> Digests:
-    """Scatter 64 bits over 64 bits (the finaliser of SplitMix64)."""
+    """Scatter 64 bits over 64 bits (the finalizer of SplitMix64)."""
     with np.errstate(over="ignore"):
         found = values + TURN
         found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

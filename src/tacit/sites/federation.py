@@ -98,7 +98,7 @@ class Federation(Mapping[str, Site], ABC):
 
     @abstractmethod
     def _views(self) -> tuple[Sketch, ...]:
-        """Sketches by which the same people are recognised elsewhere."""
+        """Sketches by which the same people are recognized elsewhere."""
 
     @cached_property
     def fingerprint(self) -> bytes:

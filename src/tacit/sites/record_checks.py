@@ -1,4 +1,4 @@
-"""Checks of records before anything is charged, whatever is learnt from them.
+"""Checks of records before anything is charged, whatever is learned from them.
 
 A run on wrong records costs as much epsilon as one on right ones. What makes it useless, or its
 promise weaker than stated, is refused by the column and the rule; where records are private, nothing else is

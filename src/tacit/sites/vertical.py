@@ -34,7 +34,7 @@ class Column(Protocol):
         ...
 
     def digest_rows(self) -> Digests:
-        """A digest for each subject, by which the same people are recognised elsewhere (subjects,)."""
+        """A digest for each subject, by which the same people are recognized elsewhere (subjects,)."""
         ...
 
 
@@ -160,7 +160,7 @@ class VerticalFederation(Federation):
         return VerticalFederation({"pooled": dict(self.subjects.columns)}, public=self.public)
 
     def _views(self) -> tuple[Sketch, ...]:
-        # By each column: the same people are recognised by any of them.
+        # By each column: the same people are recognized by any of them.
         return tuple(sketch(column.digest_rows()) for column in self.subjects.columns.values())
 
     def digest(self) -> bytes:

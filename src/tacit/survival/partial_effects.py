@@ -192,7 +192,7 @@ def _usual(name: str, encoding: "Encoding", levels: dict[str, tuple[str, str]]) 
 
 
 def _shift_number(name: str, place: int, usual: Array, encoding: "Encoding") -> Change:
-    """A number that is one step larger; and smaller, where it has a centre to be smaller than."""
+    """A number that is one step larger; and smaller, where it has a center to be smaller than."""
     step, centre = encoding.scale.get(name, 1.0), encoding.center.get(name, 0.0)
     shown, people = shorten_label(name, LETTERS), list[Person]()
     # A column positive on average, but not one step below, is likely to be an amount, which cannot be

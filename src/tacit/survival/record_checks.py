@@ -16,7 +16,7 @@ from tacit.sites.table import Table
 
 # A horizon this many times the latest time is in another unit: 365 of days and years, 30 of days and months.
 BEYOND = 20.0
-# The share of events before the horizon below which nothing can be learnt.
+# The share of events before the horizon below which nothing can be learned.
 LEAST = 0.01
 # Median times of two sites that differ by this factor look like two units, such as months and years.
 UNITS = 10.0

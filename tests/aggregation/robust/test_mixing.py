@@ -1,4 +1,4 @@
-"""Steps before a rule: what nearest neighbours and buckets make of it."""
+"""Steps before a rule: what nearest neighbors and buckets make of it."""
 
 import tracemalloc
 

@@ -250,7 +250,7 @@ def test_the_package_names_what_it_exports():
         _ = secure.nonsense
 
 
-# --- what is learnt --------------------------------------------------------------------------------------
+# --- what is learned --------------------------------------------------------------------------------------
 
 
 def masked_by(parties: Parties, name: str) -> np.ndarray:

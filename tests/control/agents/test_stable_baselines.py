@@ -53,7 +53,7 @@ def seen(inputs: int, rows: int = 200):
 
 
 def drawn(env: str, hidden: tuple[int, ...], *, plain: bool = False) -> Policy:
-    """A policy with weights that are not small, and with or without normalisation."""
+    """A policy with weights that are not small, and with or without normalization."""
     world = World(env)
     with gymnasium.make(env) as opened:
         shape = NetworkShape(opened.observation_space.shape[0], hidden, int(opened.action_space.n))

@@ -117,7 +117,7 @@ def headings(figure):
 
 
 def curves(axes):
-    """The lines of an axes that are no levels, by colour."""
+    """The lines of an axes that are no levels, by color."""
     drawn = [line for line in axes.lines if np.ptp(np.asarray(line.get_xdata())) > 1]
     return {to_hex(line.get_color()).upper(): np.asarray(line.get_xydata()) for line in drawn}
 

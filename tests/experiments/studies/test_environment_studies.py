@@ -129,7 +129,7 @@ def test_what_is_spent_is_what_the_statement_says(whole):
     table = whole.table().set_index("label")
     assert table.loc["private 50", "spent"] == pytest.approx(50, rel=1e-3)
     assert table.loc["private 5", "spent"] == pytest.approx(5, rel=1e-3)
-    # One round of Laplace noise: two clip bounds between neighbours, over the noise.
+    # One round of Laplace noise: two clip bounds between neighbors, over the noise.
     assert table.loc["laplace", "spent"] == pytest.approx(20)
     assert table.loc["laplace", "delta"] == 0
     assert table.loc[["untrained", "alone", "federated", "clustered"], "spent"].isna().all()

@@ -383,7 +383,7 @@ def test_on_its_own_grid_the_yardstick_is_the_likelihood_of_discrete_hazards(fol
 @given(st.integers(0, 10_000), st.integers(2, 5), st.sampled_from([1.0, 30.0, 1e5, np.inf, np.nan]))
 @settings(max_examples=60)
 def test_one_record_moves_what_a_site_tells_by_at_most_the_bound(seed: int, many: int, size: float):
-    """Any models, any neighbour, however wild: its comparison is its own, and clipped."""
+    """Any models, any neighbor, however wild: its comparison is its own, and clipped."""
     generator = np.random.default_rng(seed)
     stage = STAGE
     task, table = stage.tasks["candidate-1"], stage.federation.records_of("site-1")

@@ -299,7 +299,7 @@ def test_one_drawn_gaussian_keeps_its_delta(multiplier, rate, delta):
 @pytest.mark.parametrize(("times", "delta"), [(100, 1e-12), (100, 1e-5), (1000, 1e-9)])
 def test_a_selection_by_permute_and_flip_is_never_underpriced(times, delta):
     # Two candidates: the worse one wins with probability 1/2 where they tie, e^-epsilon / 2 where they differ
-    # by as much as a neighbour allows. Unlike the exponential mechanism it has no bounded range.
+    # by as much as a neighbor allows. Unlike the exponential mechanism it has no bounded range.
     each = 0.1
     tied, apart = 0.5, math.exp(-each) / 2
     rows = [Release(law="selection", scale=1 / each, sensitivity=1.0, count=times)]

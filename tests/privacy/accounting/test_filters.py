@@ -32,7 +32,7 @@ def drawn_delta(mu, rate, epsilon):
 
 
 def response_delta(pure, epsilon):
-    """The hockey-stick divergence of randomised response, exactly."""
+    """The hockey-stick divergence of randomized response, exactly."""
     truth = 1 / (1 + math.exp(-pure))
     up = truth * -np.expm1(np.minimum(epsilon - pure, 0.0))
     return up + (1 - truth) * -np.expm1(np.minimum(epsilon + pure, 0.0))
@@ -143,7 +143,7 @@ def test_a_plan_that_no_budget_has_borne_is_still_paid_as_far_as_the_filter_goes
             ledger.charge([clipped_release(20.0)], plan="plan")
 
 
-# What a strategy may choose from: exact losses of each under the neighbour that has the record.
+# What a strategy may choose from: exact losses of each under the neighbor that has the record.
 MENU = [
     Release(scale=2.0, sensitivity=1.0),
     Release(scale=6.0, sensitivity=1.0),
@@ -155,7 +155,7 @@ MENU = [
 
 
 def draw_loss(release, rng, size):
-    """Privacy losses of a release, drawn under the neighbour with the record."""
+    """Privacy losses of a release, drawn under the neighbor with the record."""
     mu = 1 / release.multiplier
     if release.law == "selection":
         return np.where(rng.random(size) < 1 / (1 + math.exp(-mu)), mu, -mu)
@@ -166,7 +166,7 @@ def draw_loss(release, rng, size):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_simulated_strategy_exceeds_its_budget(seed):
-    """Strategies choose by the loss so far, in favour of whoever attacks, and stop when the filter
+    """Strategies choose by the loss so far, in favor of whoever attacks, and stop when the filter
     refuses."""
     rng = np.random.default_rng(seed)
     epsilon, delta, paths = 1.5, 0.02, 20_000

@@ -208,8 +208,8 @@ def most_extreme(monkeypatch: pytest.MonkeyPatch, law: str) -> float:
 
 @pytest.mark.parametrize(("law", "far"), [("gaussian", 9.0), ("laplace", 45.0)])
 def test_the_tails_are_finer_than_the_grid(monkeypatch, law, far):
-    # Where neighbouring draws lie further apart than the grid, the results have holes, and where those lie
-    # tells the value: whoever sees a result in the tail knows which of two neighbours it was, whatever
+    # Where neighboring draws lie further apart than the grid, the results have holes, and where those lie
+    # tells the value: whoever sees a result in the tail knows which of two neighbors it was, whatever
     # epsilon says. With uniforms on a lattice of 2^-52 that happens to one Gaussian in 2e7 and to one Laplace
     # in 4e6. The most extreme draw shows the lattice: these distances have probability 2e-19 and 3e-20.
     assert far < most_extreme(monkeypatch, law) < math.inf

@@ -75,7 +75,7 @@ def test_what_is_broken_is_counted_and_no_name_breaks_the_figure():
     "figure", [run_bounds(of()), mechanism_bounds([of(name="a"), of(name="b", fitted=6.0)])]
 )
 def test_colours_are_those_of_the_page(figure):
-    # Every colour is a variable of the page, which has another value at night.
+    # Every color is a variable of the page, which has another value at night.
     colours = re.findall(r'(?:fill|stroke)[=:]"?([^;"]+)', inline(figure, "audit", "words"))
     assert len(colours) > 5
     assert {one.partition("(")[0] for one in colours} == {"none", "var"}

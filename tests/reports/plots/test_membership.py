@@ -36,7 +36,7 @@ BOTH = found(setting("open", 34), setting("private", 1, CEILING))
 
 
 def people(axes):
-    """How many people stand there, by colour."""
+    """How many people stand there, by color."""
     return [
         (len(group.get_offsets()), tuple(np.round(group.get_facecolor()[0][:3], 3)))
         for group in axes.collections
@@ -98,7 +98,7 @@ def test_it_can_be_read_on_paper_and_at_night(told):
     figure = membership(told)
     require_legible(figure)
     drawn = inline(figure, "membership", "Who is named.")
-    # Colours that the page does not know would stay as they are in the dark.
+    # Colors that the page does not know would stay as they are in the dark.
     assert "fill:var(--" in drawn
     assert not re.search(r"(fill|stroke):#", drawn)
 

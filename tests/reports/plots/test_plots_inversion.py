@@ -72,7 +72,7 @@ def test_hostile_names_are_drawn_as_they_are():
 
 
 def test_it_can_be_read_on_a_dark_page():
-    # Every colour is a variable of the page, which has another value at night.
+    # Every color is a variable of the page, which has another value at night.
     text = inline(inversion(found()), "inversion", "words")
     colours = re.findall(r'(?:fill|stroke)[=:]"?([^;"]+)', text)
     assert len(colours) > 10

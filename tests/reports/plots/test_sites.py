@@ -94,7 +94,7 @@ def test_suspicion_is_drawn_round_by_round_and_those_in_trouble_are_named():
     assert same_color(lines[0].get_color(), style.PALE)
     assert [text.get_text() for text in axes.texts] == ["c: cleared", "b: suspected"]
     assert title(figure) == "After 6 rounds, suspected: b"
-    assert "Grey: 1 other site." in note(figure)
+    assert "Gray: 1 other site." in note(figure)
     require_legible(figure)
 
 

@@ -242,5 +242,5 @@ def test_what_lies_far_out_is_taken_as_near():
 
 
 def test_nobody_can_be_standardised_by_nobody():
-    with pytest.raises(InvalidValue, match="to standardise by"):
+    with pytest.raises(InvalidValue, match="to standardize by"):
         _ = Scale.from_events(normal_records(5, 0).take(np.zeros(5, dtype=bool)))

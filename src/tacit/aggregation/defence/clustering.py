@@ -365,7 +365,7 @@ class _Places:
         """Return the direction of each site, seen from the mean of all models, at length 1 or below.
 
         Sites that share a model differ by their updates alone. Once models differ, updates are about
-        different points: a site is seen where it stands, and its update is drawn out towards the next model,
+        different points: a site is seen where it stands, and its update is drawn out toward the next model,
         so that one that moves away from its group is noticed, however short its steps. Where noise makes
         updates longer than that, they stay as they are. A site that stands in the middle and hardly moves has
         no direction: it stays short, as a direction of its own would be chance.
@@ -377,7 +377,7 @@ class _Places:
     def _stretch(self) -> float:
         """Return the factor by which updates are stretched.
 
-        A step that is chance goes one part in the root of the number of coordinates towards another model; it
+        A step that is chance goes one part in the root of the number of coordinates toward another model; it
         must not get anywhere near the half of the way.
         """
         steps, between = np.linalg.norm(self.moved, axis=1), centre_distances(self.models, self.models)

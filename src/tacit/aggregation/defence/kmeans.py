@@ -115,7 +115,7 @@ def clip_to_unit(ways: Array) -> Array:
 
 
 def centre_distances(points: Array, centres: Array) -> Array:
-    """The squared distances (points, centres)."""
+    """The squared distances (points, centers)."""
     return ((points[:, None, :] - centres[None, :, :]) ** 2).sum(axis=2)
 
 

@@ -266,9 +266,9 @@ def _cosines_with_others(gram: Array, kept: NDArray[np.bool_]) -> Array:
 
 
 def _distances_from(gram: Array, kept: NDArray[np.bool_]) -> Array:
-    """The mean distance of each row from its nearest neighbours among the kept ones."""
+    """The mean distance of each row from its nearest neighbors among the kept ones."""
     distances = np.sqrt(squared_distances(gram))[:, kept]
-    # A row is no neighbour of itself.
+    # A row is no neighbor of itself.
     distances[np.flatnonzero(kept), np.arange(int(kept.sum()))] = np.inf
     return np.sort(distances, axis=1)[:, : int(kept.sum()) - 2].mean(axis=1)
 
@@ -285,7 +285,7 @@ def _cosines(gram: Array) -> Array:
 
 
 def _neighbour_distances(gram: Array, most: int) -> Array:
-    """The mean distance of each row from its nearest neighbours: as many as are surely honest (Krum)."""
+    """The mean distance of each row from its nearest neighbors: as many as are surely honest (Krum)."""
     distances = np.sqrt(squared_distances(gram))
     nearest = max(len(gram) - max(most, 0) - 2, 1)
     # The nearest of all is the row itself.

@@ -131,7 +131,7 @@ class TrimmedMean(CoordinatewiseRule):
             raise TooFewSites(
                 f"trim = {self.trim} is not allowed with {sites} sites: there is nothing to trim"
             )
-        # A share of 0.29 of 100 is 29, not the 28 below its binary neighbour.
+        # A share of 0.29 of 100 is 29, not the 28 below its binary neighbor.
         share = math.floor(self.trim * sites * (1 + 4 * np.finfo(float).eps))
         return min(share, (sites - 1) // 2)
 
@@ -179,7 +179,7 @@ class MeanAroundMedian(CoordinatewiseRule):
 
 
 def _nearer(low: Rows, high: Rows, centre: Array) -> Rows:
-    """Of each low and high value the one nearer to the centre; the low one, if both are as near."""
+    """Of each low and high value the one nearer to the center; the low one, if both are as near."""
     half_way = np.multiply(low, 0.5, dtype=np.float64)
     half_way += np.multiply(high, 0.5, dtype=np.float64)
     return np.where(half_way < centre, high, low)

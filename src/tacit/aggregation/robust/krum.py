@@ -65,7 +65,7 @@ class Krum(KrumRule):
     """Krum: the one update with the nearest neighbors (Blanchard and others 2017); for comparison.
 
     The score is the sum of squared distances to the n - f - 1 nearest others, as in "Fixing by mixing"
-    (Allouah and others 2023); the first paper counts one neighbour less. It stands f of at least 2 f + 3
+    (Allouah and others 2023); the first paper counts one neighbor less. It stands f of at least 2 f + 3
     sites. It never averages: that cost 0.11 of concordance without any liar, and under noise the smallest
     score is that of a liar who sends a vector without noise.
 
@@ -159,7 +159,7 @@ class Bulyan(Rule):
         count = columns.shape[1]
         kept = count - 2 * f
         twice = columns[:, (count - 1) // 2] + columns[:, count // 2]
-        # Neighbours in rank: the lowest goes as long as the one beyond the highest is nearer to the median.
+        # Neighbors in rank: the lowest goes as long as the one beyond the highest is nearer to the median.
         low = columns[:, : 2 * f] + columns[:, kept:] < twice[:, None]
         ranks = cast("NDArray[np.intp]", low.sum(axis=1)[:, None] + np.arange(kept))
         return np.take_along_axis(columns, ranks, axis=1).mean(axis=1)

@@ -113,15 +113,15 @@ class Mixing(AggregatorBase):
         """Sensitivity of the trimmed mean of the mixes to one update of length `clip`, in either norm.
 
         Guarantee:
-            It holds for exactly n = `sites` rows, absent sites being rows of zeros. Neighbours are chosen by
+            It holds for exactly n = `sites` rows, absent sites being rows of zeros. Neighbors are chosen by
             distances that depend on two rows alone, and in a total order. So when a row x is exchanged for
-            zeros, every other row keeps its neighbours but one, and its mix moves by at most
-            a = 2 clip / (n - f); the row itself keeps at least n - 2 f of its neighbours, x among them, so
+            zeros, every other row keeps its neighbors but one, and its mix moves by at most
+            a = 2 clip / (n - f); the row itself keeps at least n - 2 f of its neighbors, x among them, so
             that its mix moves by at most b = (1 + 2 f) clip / (n - f). On the way from the old mixes to the
             new ones the trimmed mean of a coordinate moves by a weighted mean of their moves, in which no
             weight is above w = 1 / (n - 2 f). In L1 this adds up to w (b + (n - 1) a). In L2 the others
             together move it by no more than the root of the weighted mean of their squares, at most
-            a sqrt((n - 1) w). Nothing here but the choice of neighbours depends on the norm.
+            a sqrt((n - 1) w). Nothing here but the choice of neighbors depends on the norm.
         """
         if not isinstance(self.then, TrimmedMean):
             return None

@@ -1,6 +1,6 @@
 """Data sets that differ in one record, drawn at random and then made worse.
 
-Records are rows of numbers here: nothing is known of tasks, clipping or noise. A search finds bad neighbours,
+Records are rows of numbers here: nothing is known of tasks, clipping or noise. A search finds bad neighbors,
 not the worst: what it does not find may be there all the same.
 
 Rounding tells some of them apart: many alike records at an edge of an answer, and one more. Where an answer
@@ -49,7 +49,7 @@ class Movement:
 
 @dataclass(frozen=True, eq=False)
 class NeighbourCandidate:
-    """Neighbours that a search looks at.
+    """Neighbors that a search looks at.
 
     Args:
         rows: The records of both sides together; the last is on one side alone.
@@ -134,7 +134,7 @@ def search_worst(
     neighbours: int,
     draw: np.random.Generator,
 ) -> tuple[Movement, NeighbourCandidate]:
-    """The neighbours that an answer moves furthest between, of as many as asked for.
+    """The neighbors that an answer moves furthest between, of as many as asked for.
 
     Half of them are drawn, the others come from changing the worst of those as long as that makes them worse.
     """
@@ -156,9 +156,9 @@ def search_worst(
 
 # Numbers of equal records: libraries change their kernels at some of them.
 COPIES = (2, 3, 12, 24, 37)
-# By what features are multiplied: the larger they are, the more the last bit of a cancelling sum weighs.
+# By what features are multiplied: the larger they are, the more the last bit of a canceling sum weighs.
 SIZES = (1.0, 1e8, 1e15, 1e17)
-# As often is the way between two records cut in half: then they are neighbouring numbers.
+# As often is the way between two records cut in half: then they are neighboring numbers.
 HALVINGS = 64
 # Draws until a record is on the other side of an edge.
 DRAWN = 8

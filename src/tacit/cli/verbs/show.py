@@ -60,7 +60,7 @@ def _void_unsound_price(run: "Run") -> "Run":
 
 
 def _summary(done: Sequence[Any]) -> str:
-    """Summarise what was run: several runs are compared, and audits that found a promise broken say so."""
+    """Summarize what was run: several runs are compared, and audits that found a promise broken say so."""
     from tacit.reports.audit import verdict
     from tacit.reports.text import side_by_side
     from tacit.runs.run import Run

@@ -103,7 +103,7 @@ print(survival(card, tensors, features, tensors["grid"]))
 NOT_A_NETWORK = "is no network, and its numbers are in model.safetensors: leave --onnx (onnx=True) out"
 CURVES_STEPS = (
     "A curve has the center of its predictor subtracted and is divided by its scale.",
-    "Its coordinates are a penalised least-squares fit to its observations, in the functions of its basis "
+    "Its coordinates are a penalized least-squares fit to its observations, in the functions of its basis "
     "times mixing: the mean square of residuals plus smooth times relative roughness. A small ridge makes "
     "the solution unique, and a doubling step removes its bias. The first coordinates are kept, and "
     "shortened to length reach where there is one.",
@@ -142,7 +142,7 @@ MODULE_INSTEAD = (
 
 
 def model_parts(task: Task, model: object) -> ModelParts:
-    """The parts of a model that a task has learnt.
+    """The parts of a model that a task has learned.
 
     Raises:
         InvalidValue: Its kind is not known here.

@@ -166,7 +166,7 @@ class Policy:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it as an agent of Stable-Baselines3, for `PPO.load`; it takes observations as they are.
 
-        Weights become single precision, and normalisation a part of the first layer.
+        Weights become single precision, and normalization a part of the first layer.
 
         Args:
             path: The file, `*.zip`.

@@ -8,7 +8,7 @@ without an environment, and `PPO.set_parameters` takes its weights.
 
 What is read must be our kind of network: `MlpPolicy`, tanh, as many nodes in the actor as in the critic,
 discrete actions. Statistics of `VecNormalize` are no part of an agent's zip: an agent that was trained with
-them wants observations that are normalised the same way.
+them wants observations that are normalized the same way.
 """
 
 import base64
@@ -251,7 +251,7 @@ def write(
     Args:
         path: The file.
         shape: The network.
-        weights: Its weights, with any normalisation of observations folded in.
+        weights: Its weights, with any normalization of observations folded in.
         observed: The space of observations (`control.envs.spaces.agent_spaces`).
         acted: That of actions.
 

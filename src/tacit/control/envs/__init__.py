@@ -1,1 +1,1 @@
-"""Gymnasium environments: spaces, checks before use, vectorised stepping, episodes."""
+"""Gymnasium environments: spaces, checks before use, vectorized stepping, episodes."""

@@ -1,6 +1,6 @@
 """Episodes in Gymnasium itself, from given seeds, and films of them as GIFs small enough for a page.
 
-Several are played at once, so that an agent is asked once for all. Nothing is learnt here, and nothing is
+Several are played at once, so that an agent is asked once for all. Nothing is learned here, and nothing is
 kept but what each episode returned.
 """
 

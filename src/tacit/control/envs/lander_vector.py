@@ -1,4 +1,4 @@
-"""Vectorised fast landers: one compiled function acts and moves all of them, for a whole rollout.
+"""Vectorized fast landers: one compiled function acts and moves all of them, for a whole rollout.
 
 Each environment has its own physics, its own time limit and its own stream of random numbers.
 
@@ -56,7 +56,7 @@ class Landers(NamedTuple):
 
 
 class LanderVectorEnv(VectorEnv):
-    """Vectorised fast landers."""
+    """Vectorized fast landers."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ def _play(
 
 @compiled
 def _look(landers: Landers, scaling: Scaling, first: int, seen: Floats) -> None:
-    # Write the current observations of some environments, from the first of them on, normalised.
+    # Write the current observations of some environments, from the first of them on, normalized.
     raw = np.empty(seen.shape)
     for row in range(len(seen)):
         observe(landers.bodies, first + row, raw[row])

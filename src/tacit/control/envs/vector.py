@@ -1,4 +1,4 @@
-"""Vectorised environments of one site, open for a round of work.
+"""Vectorized environments of one site, open for a round of work.
 
 All randomness comes from one generator: with the same one, the same happens, to the last bit.
 """
@@ -30,7 +30,7 @@ NO_LIMIT = 2**62
 
 
 class VectorEnv(ABC):
-    """Vectorised environments of an agent, as `make_vector_env` opens them."""
+    """Vectorized environments of an agent, as `make_vector_env` opens them."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ def make_vector_env(
     scale: ArrayLike,
     place: str,
 ) -> VectorEnv:
-    """Make a vectorised environment of `envs` environments in these worlds.
+    """Make a vectorized environment of `envs` environments in these worlds.
 
     Args:
         worlds: The worlds, dealt out in turn; where there are more than environments, by lot.

@@ -6,7 +6,7 @@
     weights        weight_map
 
 Each gives a matplotlib figure, and keeps it in a file if a `path` is named. A regime is a way to train, such
-as `federated` or `alone`; regimes and worlds come in the order of the table, so a regime has one colour in
+as `federated` or `alone`; regimes and worlds come in the order of the table, so a regime has one color in
 all figures of tables of one order. What a figure shows has left the sites already.
 """
 
@@ -326,7 +326,7 @@ def _ends(seeds: Array, band: Band) -> tuple[Array, Array]:
 def draw_curves(
     axes: Axes, curves: Mapping[str, ReturnCurve], words: Mapping[str, str], lowest: float | None = None
 ) -> list[Label]:
-    """Draw each curve, with its band, in the colour of its place among all names."""
+    """Draw each curve, with its band, in the color of its place among all names."""
     labels: list[Label] = []
     for place, name in enumerate(words):
         if name in curves:
@@ -455,14 +455,14 @@ def privacy_return(
     provenance: str = "",
     path: str | Path | None = None,
 ) -> Picture:
-    """Draw the return against the epsilon that it costs; points that have learnt nothing are hollow.
+    """Draw the return against the epsilon that it costs; points that have learned nothing are hollow.
 
     Args:
         table: One row for each run or mean of runs: `epsilon`, what it truly costs, `return`, and where they
             are known `low` and `high`, the ends of an interval, `regime`, which parts the rows into lines,
             and `claimed`, the epsilon that was said to be its cost where that is not the same.
         references: Returns that cost no epsilon, by name: `open`, `alone`; a return that is not above
-            `untrained`, as far as its interval tells, has learnt nothing.
+            `untrained`, as far as its interval tells, has learned nothing.
         title: The title; by default the smallest epsilon that learns.
         provenance: Source of the returns.
         path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
@@ -479,7 +479,7 @@ def privacy_return(
 
 
 def _cheapest(rows: "pd.DataFrame", floor: float, without: float | None) -> str:
-    """The smallest epsilon at which something is learnt."""
+    """The smallest epsilon at which something is learned."""
     learnt = rows[rows["low" if "low" in rows else "score"] > floor]
     if learnt.empty:
         return f"Nothing is learned at any epsilon up to {rows['epsilon'].max():g}"

@@ -73,7 +73,7 @@ ROW = 852
 
 
 def mass_of(points: Array, density: float) -> tuple[float, float, Array]:
-    """Mass, moment of inertia about the centre of mass, and that centre, of a polygon."""
+    """Mass, moment of inertia about the center of mass, and that center, of a polygon."""
     following = np.roll(points, -1, axis=0)
     cross = points[:, 0] * following[:, 1] - points[:, 1] * following[:, 0]
     area = float(cross.sum()) / 2
@@ -98,7 +98,7 @@ RAISED = float(_CENTRE[1])
 INVERSE_MASS = (1 / HULL_MASS, 1 / LEG_MASS, 1 / LEG_MASS)
 INVERSE_INERTIA = (1 / HULL_INERTIA, 1 / LEG_INERTIA, 1 / LEG_INERTIA)
 SIDES = (6, 4, 4)
-# The corners of each body about its centre of mass, and the normals of the sides that begin there (3, 6, 2).
+# The corners of each body about its center of mass, and the normals of the sides that begin there (3, 6, 2).
 SHAPE: Array = np.zeros((3, 6, 2))
 FACING: Array = np.zeros((3, 6, 2))
 SHAPE[0], FACING[0] = _HULL - _CENTRE, _normals(_HULL)

@@ -220,7 +220,7 @@ def _fire(s: Array, action: int, first: float, second: float) -> None:
     else:
         down, across, power = first, 3 * second + (action - 2) * SIDE_AWAY, SIDE
     ox, oy = sin * down - cos * across, -cos * down - sin * across
-    # From the centre of mass, which lies above the origin.
+    # From the center of mass, which lies above the origin.
     ax, ay = ox + sin * RAISED, oy - cos * RAISED
     if action != 2:
         ax, ay = ax - sin * SIDE_BACK, ay + cos * SIDE_HIGH

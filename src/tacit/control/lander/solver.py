@@ -122,7 +122,7 @@ def init_joint(s: Array, joint: int) -> None:
 
 @compiled
 def _arms(s: Array, joint: int) -> tuple[float, float, float, float]:
-    # From the centres of mass to where hull and leg are joined.
+    # From the centers of mass to where hull and leg are joined.
     cos, sin = s[ROTATION], s[ROTATION + 1]
     ax, ay = sin * RAISED, -cos * RAISED
     cos, sin = s[ROTATION + 2 + 2 * joint], s[ROTATION + 3 + 2 * joint]

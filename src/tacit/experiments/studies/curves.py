@@ -175,7 +175,7 @@ class CurveStudy(CellBatch[CurveCell, "CurveStudyResult"]):
 
     @property
     def cells(self) -> tuple[CurveCell, ...]:
-        """Every combination; neighbours share their subjects."""
+        """Every combination; neighbors share their subjects."""
         every = product(self.replicates, range(self.folds), self.releases, self.epsilons, self.parties)
         return tuple(
             CurveCell(replicate=replicate, fold=fold, release=release, epsilon=epsilon, parties=parties)
@@ -284,7 +284,7 @@ def _score(experiment: Experiment, cell: CurveCell, folds: int) -> Row:
 
 @lru_cache(maxsize=1)
 def subjects(data: SimulatedCurves, seed: int) -> "CurveSet":
-    """The simulated subjects; kept, since neighbouring cells share them."""
+    """The simulated subjects; kept, since neighboring cells share them."""
     from tacit.functional.data import simulate
 
     options = {name: value for name, value in vars(data).items() if name != "held_out"}

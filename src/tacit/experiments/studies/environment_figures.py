@@ -216,7 +216,7 @@ def _returns(studied: WorldStudyResult, means: "pd.DataFrame") -> "pd.DataFrame"
     """One row for each regime and world, with the ends of its interval; of one seed, there is none."""
     import pandas as pd
 
-    # Those who learn keep the colours that they have in other figures.
+    # Those who learn keep the colors that they have in other figures.
     order = means.sort_values("regime", key=lambda names: names == UNTRAINED, kind="stable")
     rows: list[dict[str, Any]] = []
     for world, score in _return_names(studied).items():

@@ -4,7 +4,7 @@ Everything is decided from moments and costs nothing once they are paid for. Spl
 side by side and judged on what was held back; then one walk on all of it gives the coefficients.
 
 Boosting that predicts best still moves predictors that explain nothing, a little each. What such a predictor
-learnt does harm where it was not learnt: the screen drops it by that. Losses come from moments that noise was
+learned does harm where it was not learned: the screen drops it by that. Losses come from moments that noise was
 taken off, so each criterion to stop by is corrected for privacy already.
 """
 
@@ -46,7 +46,7 @@ class BoostingFit:
         path: The predictor moved at each step.
         steps: The number of steps.
         curve: The stopping criterion after 0, 1, ... steps.
-        losses: On all that was learnt from, after 0, 1, ... steps.
+        losses: On all that was learned from, after 0, 1, ... steps.
         selected: The predictors on the path, in order.
         screened: The predictors kept by the screen; None if there was none, empty if it would have kept
             nothing or done harm, so that all predictors took part.
@@ -363,7 +363,7 @@ def information(kind: Information, walk: BoostingPath, whole: Moments, degrees: 
 
     Args:
         kind: `aic`; `aicc`, corrected for few subjects; or `mv`, of the residuals' covariance.
-        walk: Of one split, judged by what it learnt from.
+        walk: Of one split, judged by what it learned from.
         whole: That.
         degrees: Used after 0, 1, ... steps (steps + 1,).
     """

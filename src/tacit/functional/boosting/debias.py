@@ -9,7 +9,7 @@ The repair raises them to a floor. That moves what is not broken too, the more t
 so it is done anew for those that take part, from moments as they came.
 
 Noise of a known law is split: with M = T + E, and E' another draw of the law of E, M + g E' and M - E' / g
-are the truth T with independent noise: one is learnt from, the other judges. This is data fission, or the
+are the truth T with independent noise: one is learned from, the other judges. This is data fission, or the
 coupled bootstrap (Oliveira, Lei and Tibshirani 2021).
 """
 

@@ -22,7 +22,7 @@ from tacit.runtime.arrays import Array
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Moments:
-    """Second moments of centred coordinates, noise taken off; they may be indefinite where there was some.
+    """Second moments of centered coordinates, noise taken off; they may be indefinite where there was some.
 
     Args:
         xx: Of all predictors with each other (columns, columns).

@@ -209,11 +209,11 @@ class BoostingPath:
 def boost_path(
     ground: Design, *, steps: int, rate: float, weights: Array, patience: int | None = None
 ) -> BoostingPath:
-    """Compute a boosting path: each step moves the predictor with the largest gain towards its best fit.
+    """Compute a boosting path: each step moves the predictor with the largest gain toward its best fit.
 
     Going all the way D to the best fit of one predictor changes the loss by -2 <D, g> + <D, G D>, with g the
     slope of the loss and G the predictor's own moments. Noise was taken off both, also that of the other
-    predictors on their way into g: left in, it favours what was moved before, and the wrong one is chosen.
+    predictors on their way into g: left in, it favors what was moved before, and the wrong one is chosen.
 
     Args:
         ground: The moments.

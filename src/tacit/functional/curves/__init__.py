@@ -110,7 +110,7 @@ class Curves:
         return self.take([rows[name] for name in names], place)
 
     def coordinates(self, frame: Frame, smooth: float = 0.0) -> Array:
-        """Each curve in a frame (subjects, functions), by penalised least squares on its own observations.
+        """Each curve in a frame (subjects, functions), by penalized least squares on its own observations.
 
         The mean square of residuals, plus roughness times `smooth` over that of the smoothest function that
         bends, is made least in all functions of the basis; the frame's are kept. What observations leave
@@ -164,7 +164,7 @@ class Curves:
         return found.digest()
 
     def digest_rows(self) -> Digests:
-        """A digest for each subject, by which the same people are recognised elsewhere (subjects,)."""
+        """A digest for each subject, by which the same people are recognized elsewhere (subjects,)."""
         if self.owners is None:
             return digest_table(self.values, ())
         return digest_observations(self.values, self.owners, self.count)

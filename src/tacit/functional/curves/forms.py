@@ -1,6 +1,6 @@
 """The forms in which curves are given: arrays, pairs of times and values, tables, objects of scikit-fda.
 
-A form is recognised by what it has, so that no library has to be there to be understood. What comes out is
+A form is recognized by what it has, so that no library has to be there to be understood. What comes out is
 numbers as they were given; whether they make curves is checked where curves are made.
 """
 

@@ -1,4 +1,4 @@
-"""Penalised least squares for single curves, compiled: one subject after the other, in loops of our own.
+"""Penalized least squares for single curves, compiled: one subject after the other, in loops of our own.
 
 Who has a hole, and how many do, is as private as the values. A product of BLAS over all such subjects has as
 many rows as there are of them, and rounds every row by that number: one subject more would move the

@@ -1,4 +1,4 @@
-"""From observations to coordinates in a frame: penalised least squares, for all curves at once.
+"""From observations to coordinates in a frame: penalized least squares, for all curves at once.
 
 Every curve is smoothed by itself: its coordinates depend on its own observations and on public choices, on no
 other curve, bit for bit. So they can be clipped and paid for curve by curve.

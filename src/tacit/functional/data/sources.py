@@ -187,7 +187,7 @@ def hold_out_fold(
 ) -> VerticalFederation:
     """The parties with the curves of all subjects but those of a fold, who are held out.
 
-    Folds are runs of neighbours and the same ones however many parties there are; subjects are drawn one
+    Folds are runs of neighbors and the same ones however many parties there are; subjects are drawn one
     like the other, so that their order means nothing.
     """
     rows = np.arange(len(made))

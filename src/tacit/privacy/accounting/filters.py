@@ -221,7 +221,7 @@ def _sampled_divergence(moments: Array, rate: float, order: int) -> float:
 
     Mironov, Talwar and Zhang (2019), section 3.3: the moment of the mixture is a binomial sum of those of its
     part. Their theorem 5 has the direction of a unit that is there as the worse one, for any noise that a
-    reflection turns into that of the neighbour.
+    reflection turns into that of the neighbor.
     """
     powers = np.arange(2, order + 1, dtype=np.float64)
     ways = gammaln(order + 1) - gammaln(powers + 1) - gammaln(order - powers + 1)

@@ -103,7 +103,7 @@ class Release:
     def two_sided(self) -> bool:
         """Return True if the sampled contribution is exchanged rather than present or absent.
 
-        Only then do the two neighbours differ on both sides of what they share, each by half the sensitivity;
+        Only then do the two neighbors differ on both sides of what they share, each by half the sensitivity;
         without sampling the two cases cost the same.
         """
         return self.rate < 1 and (self.relation == "replace" or self.sampled == "group")

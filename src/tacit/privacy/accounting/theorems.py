@@ -3,7 +3,7 @@
 Each is a valid bound, and each is looser than what `accounting` claims; that difference is what a user may
 want to see. A theorem that says nothing about a release (zCDP of a sampled one, say) answers None.
 
-`pure_composition` is exact: no purely private release tells two neighbours apart better than randomised
+`pure_composition` is exact: no purely private release tells two neighbors apart better than randomized
 response with the same epsilon, and the composition of those is known (Kairouz, Oh and Viswanath 2015).
 """
 

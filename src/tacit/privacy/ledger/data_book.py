@@ -102,7 +102,7 @@ class DataBook:
 
     Args:
         people: Description of the people whose records they are.
-        index: Index that recognises data; by default that of this user.
+        index: Index that recognizes data; by default that of this user.
     """
 
     def __init__(self, people: People, index: Index | None = None) -> None:

@@ -253,7 +253,7 @@ class Index:
         if self._has_entries():
             raise LedgerUnusable(
                 f"{self.root} holds books of data and has lost the file {KEY}, by which people are "
-                f"recognised: restore it from a backup; without one, move {self.root} away: books "
+                f"recognized: restore it from a backup; without one, move {self.root} away: books "
                 "beside files are found again, runs on arrays are forgotten"
             )
         if make:

@@ -119,7 +119,7 @@ def _split(rows: Array, blocks: Sequence[int]) -> "list[Array]":
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveBound:
-    """A clip bound moved towards a quantile of the lengths, round by round (Andrew and others 2021).
+    """A clip bound moved toward a quantile of the lengths, round by round (Andrew and others 2021).
 
     Args:
         expected: Public, expected number of contributions in a round.

@@ -314,7 +314,7 @@ class SecureGram(NoPrivacy):
         total[where] += np.rint(products[above, beside]).astype(np.int64)
 
     def _sensitivity(self, bits: int) -> float:
-        # Each entry of the diagonal is rounded once, in either of two neighbours; and divided before, in
+        # Each entry of the diagonal is rounded once, in either of two neighbors; and divided before, in
         # doubles, by less than 2^-20 of a step too much or too little.
         rounding = math.sqrt(self.order - 1) * (1 + 2.0**-20)
         return (self.blocks * 4.0**bits + rounding) * (1 + 2.0**-50)

@@ -7,9 +7,9 @@ folded before it is printed, and renews the page of a run that goes on.
 Figure as one inline SVG: small, deterministic, readable in light and in dark.
 
 Matplotlib draws; what it writes is taken apart and put together anew, with what a page needs and no more.
-Text stays text, so it can be searched; names in it are not ours, and stay text too. Colours of our own style
-become variables of the page, and what an artist with the id `as-drawn` draws keeps its colours: words on the
-ground of a colour map, say.
+Text stays text, so it can be searched; names in it are not ours, and stay text too. Colors of our own style
+become variables of the page, and what an artist with the id `as-drawn` draws keeps its colors: words on the
+ground of a color map, say.
 """
 
 import base64
@@ -76,7 +76,7 @@ def html(page: Page, *, refresh: float | None = None) -> str:
     allowed = "a finite number of seconds above 0, or None"
     require(refresh is None or (math.isfinite(refresh) and refresh > 0), "refresh", refresh, allowed)
     script = _text("page.js")
-    # Colours of figures on a dark page; paper is always light.
+    # Colors of figures on a dark page; paper is always light.
     night = f"@media screen and (prefers-color-scheme:dark){{.tacit-page{{{night_styles()}}}}}\n"
     return _template("page.html.jinja").render(
         page=page,
@@ -328,7 +328,7 @@ def inline(picture: "Picture", name: str, words: str) -> str:
 
 
 def night_styles() -> str:
-    """Our colours on a dark page, as the style sheet of the page has them."""
+    """Our colors on a dark page, as the style sheet of the page has them."""
     return "".join(f"{_variable(light)}:{dark};" for light, dark in DARK.items())
 
 
@@ -409,7 +409,7 @@ def _style(tag: str, given: str, *, as_drawn: bool) -> str:
         del shown["font-family"]
     for key in ("fill", "stroke"):
         if key in shown:
-            # White words stand on a colour, and stay white.
+            # White words stand on a color, and stay white.
             fixed = as_drawn or (tag in ("text", "tspan") and shown[key] == WHITE)
             shown[key] = _colour(shown[key], fixed=fixed)
     return ";".join(f"{key}:{value}" for key, value in shown.items())

@@ -72,7 +72,7 @@ def write(
         aside: Distance of the words from it, in points.
         frame: Coordinates of the place: `row` is a height of the data and a share of the width, `column` the
             other way round.
-        look: Colour, size, alignment and so on, as Matplotlib names them; in the middle of the place if not
+        look: Color, size, alignment and so on, as Matplotlib names them; in the middle of the place if not
             given.
     """
     frames = {
@@ -104,7 +104,7 @@ def write_apart(axes: Axes, spots: Sequence[Label], across: Sequence[float], **l
 
     Args:
         axes: They have their limits, and the figure its other words.
-        spots: The height, name and colour of each dot.
+        spots: The height, name and color of each dot.
         across: Place of each dot along the axis (dots,).
         look: Style of the words, in Matplotlib's names.
     """
@@ -175,7 +175,7 @@ def line(
         axes: Axes to draw in.
         across: Places along the axis, ascending.
         up: Heights.
-        shade: The colour.
+        shade: The color.
         words: The label.
         look: Width, dashes and so on, as Matplotlib names them.
     """
@@ -303,7 +303,7 @@ def name_rows(axes: Axes, names: Sequence[str], *, above: float = 0.6, below: fl
 
 
 def tint_rows(axes: Axes, shades: Iterable[str]) -> None:
-    """Write the names of rows in these colours, darkened until they can be read."""
+    """Write the names of rows in these colors, darkened until they can be read."""
     for text, shade in zip(axes.get_yticklabels(), shades, strict=False):
         text.set_color(ink(shade))
 
@@ -324,7 +324,7 @@ def dots(
         axes: Its rows have their places.
         values: Places of the dots (dots,).
         heights: Their rows (dots,).
-        shade: The colour.
+        shade: The color.
         ends: The lower and the upper ends of intervals (dots,).
         words: Words above each dot.
         look: Style of the dots, in Matplotlib's names.
@@ -382,7 +382,7 @@ def cells(axes: Axes, image: NDArray[np.float64], first: float, wide: float = 1.
 
     Args:
         axes: It loses its frame and its rules.
-        image: A number or a colour for each cell (rows, columns) or (rows, columns, 4).
+        image: A number or a color for each cell (rows, columns) or (rows, columns, 4).
         first: The first round.
         wide: Number of rounds in a column.
         look: Color map, in Matplotlib's names.
@@ -437,6 +437,6 @@ def in_order(names: Iterable[object], last: Collection[str] = ()) -> list[str]:
 
 
 def require_few(field: str, names: list[str]) -> list[str]:
-    """Return the names, unless they are more than there are colours."""
+    """Return the names, unless they are more than there are colors."""
     require(len(names) <= len(PALETTE), field, f"{len(names)} of them", FEW)
     return names

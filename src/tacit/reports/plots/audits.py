@@ -194,7 +194,7 @@ def _membership_note(found: Mapping[str, Any]) -> str:
     for each in settings:
         if each["ceiling"] is not None:
             price = f"epsilon {each['epsilon']:.3g}, delta {each['delta']:.3g}"
-            said.append(f"Grey: beyond what is proven for the {each['name']} model ({price})")
+            said.append(f"Gray: beyond what is proven for the {each['name']} model ({price})")
             said.append(
                 "Its noise is that of a rehearsal, which gives no protection" * bool(each["ceiling"]["rehearsal"])
             )

@@ -83,7 +83,7 @@ def privacy_utility(
         references: Scores that cost no epsilon, by name: `open`, `alone`.
         score: Name of the score.
         shown: Format of its numbers.
-        floor: Score of a model that has learnt nothing, where high is good: points that are not above it,
+        floor: Score of a model that has learned nothing, where high is good: points that are not above it,
             within their intervals, are hollow.
         band: Description of the intervals: they are shaded then; by default bars.
         title: The title; by default the best score at the smallest and at the largest epsilon.

@@ -188,7 +188,7 @@ def _suspicion_note(record: Record, others: int, suspects: int) -> str:
     marks = [f"{shape}: {word}" for status, (_, shape, word) in STANDINGS.items() if status in now]
     which = _pluralise(others, "other site" if now else "site")
     which += f", {suspects} of them suspected at some time" * (suspects > 0)
-    grey = f"Grey: {'the most against any of ' * (others > LINES)}{which}" * (others > 0)
+    grey = f"Gray: {'the most against any of ' * (others > LINES)}{which}" * (others > 0)
     return footnote("Suspicion grows while updates differ from the others, and decays", *marks, grey)
 
 

@@ -30,7 +30,7 @@ from scipy.optimize import isotonic_regression
 from tacit.errors import require
 from tacit.runtime.arrays import Array
 
-# The colours of Okabe and Ito (2008), without yellow, which white paper swallows.
+# The colors of Okabe and Ito (2008), without yellow, which white paper swallows.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 INK, GREY, PALE, RULE = "#222222", "#5F5F5F", "#AAAAAA", "#DDDDDD"
 TITLE, BODY, SMALL = 10.0, 8.0, 6.5
@@ -77,7 +77,7 @@ class FigureLayout(ConstrainedLayoutEngine):
 
 @dataclass(frozen=True)
 class Label:
-    """Words to the right of a line: at this height of the data, in the colour of the line."""
+    """Words to the right of a line: at this height of the data, in the color of the line."""
 
     height: float
     words: str
@@ -119,7 +119,7 @@ def tidy(axes: Axes, across: str, up: str) -> None:
 
 
 def tidy_bar(axes: Axes, words: str) -> None:
-    """Name a scale of colours, and leave out its frame."""
+    """Name a scale of colors, and leave out its frame."""
     axes.spines[:].set_visible(False)
     axes.tick_params(labelsize=BODY, colors=GREY, labelcolor=INK, width=0.6, length=3)
     axes.set_ylabel(words, fontsize=BODY, color=INK)
@@ -232,7 +232,7 @@ def spread(wanted: Array, apart: float, low: float, high: float) -> Array:
 
 
 def colour(place: int) -> str:
-    """The colour of the line at this place; they repeat, with other dashes."""
+    """The color of the line at this place; they repeat, with other dashes."""
     return PALETTE[place % len(PALETTE)]
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # Number of events of each participating site, and sentences about the other sites.
 SiteEventCounts = tuple[dict[str, float], tuple[str, ...]]
-# A site with fewer records trains no autoencoder; a single event would be copied, not learnt from.
+# A site with fewer records trains no autoencoder; a single event would be copied, not learned from.
 FEWEST_RECORDS, FEWEST_EVENTS = 10, 2
 # Share of its epsilon that the number of events may cost.
 COUNT_SHARE = 0.1
@@ -63,7 +63,7 @@ class Augmentation(ABC):
         epsilon: Budget of the whole augmentation, as a part of a record-level promise.
         clip: Bound of one record's gradient, under such a promise.
         span: Public times between which nearly all events happen. Such a promise needs it, unless there are
-            public reference records; without these, features are taken as standardised.
+            public reference records; without these, features are taken as standardized.
     """
 
     latent: int = 10
@@ -216,7 +216,7 @@ class Augmentation(ABC):
             )
 
     def _public_scale(self, federation: RowFederation, provenance: Provenance) -> "Scale":
-        """Return the scale for standardising without private statistics."""
+        """Return the scale for standardizing without private statistics."""
         from tacit.survival.augment.mvae import Scale, unit_scale
 
         store, reference = federation.store, federation.reference

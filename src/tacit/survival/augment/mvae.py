@@ -33,7 +33,7 @@ Passed = list[tuple[Array, Array]]
 LOG_SPREADS = (-6.0, 3.0)
 # Number of times, at equal distances, that the learning rate is halved.
 HALVINGS = 5
-# Standardised numbers beyond are taken, and drawn, as this far out.
+# Standardized numbers beyond are taken, and drawn, as this far out.
 FARTHEST = 5.0
 # Number of public draws that measure the spread of the decoders.
 PROBES = 1000
@@ -241,14 +241,14 @@ def train(
 def draw(
     network: Autoencoder, weights: Array, number: int, key: Key, *, residuals: Literal["drawn", "none"]
 ) -> Array:
-    """Draw `number` synthetic records of one site, standardised, with the time as last column.
+    """Draw `number` synthetic records of one site, standardized, with the time as last column.
 
     Args:
         network: The trained autoencoder.
         weights: Its weights (coordinates).
         number: Number of records.
         key: Key of the draws.
-        residuals: `drawn` gives every column the variance 1 that standardised columns have; `none` leaves the
+        residuals: `drawn` gives every column the variance 1 that standardized columns have; `none` leaves the
             means that the decoders give, which vary less.
     """
 
@@ -268,7 +268,7 @@ def draw(
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """Standardisation of features and log times; a column of width 0 does not vary.
+    """Standardization of features and log times; a column of width 0 does not vary.
 
     Args:
         centers: Of each feature.
@@ -287,7 +287,7 @@ class Scale:
     @classmethod
     def from_events(cls, events: Table) -> "Scale":
         """Compute means and standard deviations of these records, and the range of their times."""
-        require(len(events) > 0, "events", f"none in {events.place}", "some, to standardise by")
+        require(len(events) > 0, "events", f"none in {events.place}", "some, to standardize by")
         logs, features = np.log(events.targets["time"]), events.features
         ends = (float(logs.min()), float(logs.max()))
         return cls(features.mean(axis=0), features.std(axis=0), float(logs.mean()), float(logs.std()), ends)
@@ -305,7 +305,7 @@ class Scale:
         return replace(self, center=(low + high) / 2, width=(high - low) / 4, ends=(low, high))
 
     def standardise(self, table: Table) -> Table:
-        """Standardise records for an autoencoder; censored ones have no share in its loss."""
+        """Standardize records for an autoencoder; censored ones have no share in its loss."""
         widths, width = np.where(self.widths > 0, self.widths, 1.0), self.width or 1.0
         features = np.clip((table.features - self.centers) / widths, -FARTHEST, FARTHEST)
         time = np.clip((np.log(table.targets["time"]) - self.center) / width, -FARTHEST, FARTHEST)
@@ -317,7 +317,7 @@ class Scale:
         """Synthetic records as real ones are written down: all had the event, none weighs more.
 
         Args:
-            numbers: Standardised features, and the time as last column (records, columns + 1).
+            numbers: Standardized features, and the time as last column (records, columns + 1).
             like: Records with the columns and targets to write down.
         """
         logs = np.clip(self.center + self.width * numbers[:, -1], *self.ends)
@@ -327,7 +327,7 @@ class Scale:
 
 
 def unit_scale(columns: int) -> Scale:
-    """Features that are standardised as they are; times are still to be placed."""
+    """Features that are standardized as they are; times are still to be placed."""
     return Scale(np.zeros(columns), np.ones(columns), 0.0, 1.0, (-FARTHEST, FARTHEST))
 
 

