@@ -1,12 +1,12 @@
 """Every robust rule against ByzFL 0.0.11, with numpy and with torch, on the same updates.
 
-100,000 numbers in single precision from 10, 50 and 200 sites, of which as many as are below a third may lie:
-a common part and as much noise, so that no choice is easy. Two rules of ByzFL are checked otherwise than
-timed, since they stop early: the geometric median, which takes ten steps, is checked after twenty; the
-covariance filter, which goes in a random direction, in the one that it looks for. Means are sums in double
-precision with us, whatever comes in, so they are compared in double precision too, where ByzFL does the same
-with numpy. Of 200 sites, only means and Krum are asked: ByzFL's mixing takes 11 GB of them, and other rules
-take it seconds a call.
+100,000 numbers in single precision from 10, 50 and 200 sites; the rules tolerate the largest number of
+dishonest sites below a third. The updates are a common part and an equal amount of noise, so that no choice
+is easy. Two rules of ByzFL are checked with other settings than they are timed with, because they stop early:
+the geometric median takes ten steps, and is checked after twenty; the covariance filter uses a random
+direction, and is checked with the direction that it estimates. Our means are sums in double precision, so
+they are also compared with ByzFL's in double precision, with numpy. With 200 sites, only means and Krum are
+run: ByzFL's mixing needs 11 GB, and its other rules take seconds for each call.
 """
 
 from functools import lru_cache

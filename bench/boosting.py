@@ -1,11 +1,11 @@
-"""Boosting of surfaces against the dense Kronecker way, and a whole fit against the R code it comes from.
+"""Boosting of surfaces against the dense Kronecker method, and a whole fit against the R reference code.
 
-A walk of 30 steps: at each, all predictors are tried and the best is moved. The other way factorises the
-linear system of every predictor once and solves it at every step. A fit is everything from curves on a grid
-to coefficients, smoothing, screening and the choice of penalties and of when to stop included: 20 predictors
-of which five count, 750 subjects. R and its packages are not installed here: their time was recorded on two
-slow shared cores, CPU seconds as well, and its error on subjects held out was 0.165; before ours is timed it
-has to find the five predictors and to be closer than that.
+A path of 30 steps: each step tries all predictors and moves the best one. The dense method factorizes the
+linear system of every predictor once and solves it in every step. A fit contains everything from curves on a
+grid to coefficients: smoothing, screening, selection of penalties and early stopping, for 20 predictors of
+which five matter, and 750 subjects. R and its packages are not installed here: their CPU time was recorded on
+two slow shared cores, and their error on held-out subjects was 0.165. Before ours is timed, it must select
+the five predictors and have a smaller error.
 """
 
 import numpy as np

@@ -1,9 +1,10 @@
 """PPO against Stable-Baselines3: whole rounds of playing and learning, the same steps, networks and settings.
 
-Before they are timed, both learn from the same made-up rollout: the weights that they end with are compared.
-The settings are those of the zoo for the lander and the peer's own defaults for the cart; the peer plays in a
-DummyVecEnv, its fastest on few cores. The fast lander is our compiled copy of Gymnasium's, faithful step by
-step; the peer plays in Gymnasium. `make bench-learning` compares what both have learned after as many steps.
+Before the timing, both learn from the same artificial rollout, and their final weights are compared. The
+settings are those of the RL zoo for the lander and the peer's defaults for the cart; the peer plays in a
+DummyVecEnv, its fastest on few cores. The fast lander is our compiled copy of Gymnasium's, equal step by
+step; the peer plays in Gymnasium. `make bench-learning` compares the returns of both after equal numbers of
+steps.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
-"""Cox regression and Kaplan-Meier across five sites against others with all records in one place.
+"""Cox regression and Kaplan-Meier across five sites against peers with all records in one place.
 
-Coefficients, standard errors and bands agree before anything is timed. lifelines and scikit-survival have all
-records together and send nothing; federated-survival's WebDISCO goes over five sites as ours does, knows
-Breslow's ties alone, and gives no standard errors.
+Coefficients, standard errors and bands are compared before the timing. lifelines and scikit-survival have all
+records in one place and send nothing. federated-survival's WebDISCO uses five sites, as ours does, supports
+only Breslow's method for ties, and gives no standard errors.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
-"""What twice as much costs: CPU seconds against sites, records, parameters and rounds, on logarithmic axes.
+"""Scaling: CPU seconds against sites, records, parameters and rounds, on logarithmic axes.
 
-A slope of 1 means that twice as much costs twice as much; below it, there is work that is done once for all.
-Others stand beside ours where they are quick enough. Answers were compared where they race.
+A slope of 1 means that twice as much work takes twice as long; a smaller slope means that some work is
+shared. Peers are shown where they are fast enough. The races compare the answers.
 """
 
 from bench import accounting, metrics, rounds

@@ -1,7 +1,7 @@
-"""The most memory that a process takes for the same work, the interpreter and all libraries included.
+"""The peak memory of a process for the same work, including the interpreter and all libraries.
 
-Every side has a process of its own that does nothing else; what is compared and what is measured are the same
-as in the races for speed. Libraries alone take most of a side's first 300 megabytes or so.
+Each side runs in a process of its own; the work and the comparisons are those of the races for speed.
+Libraries take most of the first 300 MB of each side.
 """
 
 from bench import aggregation, metrics, rounds, survival

@@ -1,10 +1,10 @@
 """Scores of survival predictions against scikit-survival, lifelines, torchsurv and pycox: the same answers.
 
-Simulated records, continuous times, a third of them censored; curves and risks at 100 times. The tolerance of
-scikit-survival for ties is set to 0, so that both sides count the very same pairs. torchsurv works in single
-precision and needs memory for all pairs of records, as pycox does for its curves: both are asked up to
-10,000. What pycox compiles is not counted. Uno's C of 100,000 records takes scikit-survival the same half a
-minute as Harrell's, and is left out.
+Simulated records with continuous times, a third of them censored; curves and risks at 100 times. The tie
+tolerance of scikit-survival is 0, so that both sides count the same pairs. torchsurv works in single
+precision and needs memory for all pairs of records, as pycox does for its curves: both are run up to 10,000
+records. pycox's compilation is not counted. Uno's C with 100,000 records takes scikit-survival half a minute,
+as Harrell's does, and is left out.
 """
 
 from functools import partial

@@ -1,16 +1,16 @@
 """A round of federated averaging against a loop over sites, pfl and Flower's simulation.
 
-Every site has 100 records and takes 2 epochs of SGD in batches of 32, `open`, or `private`: the gradient of
-every record is clipped, and noise is added in every step; `clipped` is private without the noise, to show
-what that costs. All sides return the same averaged weights: they start from the same state and batch the
-records of a site in the same order, which is that of our engine in a rehearsal. They are compared in double
-precision and without noise; peers are timed in single precision, as they are used. Neither pfl nor Flower
-clips single records: where it is private, their sites take the loop's steps.
+Every site has 100 records and takes 2 epochs of SGD in batches of 32. `open` has no privacy; `private` clips
+the gradient of every record and adds noise in every step; `clipped` is private without the noise, to show its
+cost. All sides return the same averaged weights: they start from the same state and use the batches of our
+engine in a rehearsal. They are compared in double precision and without noise; peers are timed in single
+precision, their default. Neither pfl nor Flower clips single records, so their private sites use the steps of
+the loop.
 
-Peers find their batches cut out beforehand, and Flower's actors keep data and network from one message to the
-next: what is timed is training, and what the engine adds to it. Starting Ray is not counted; the CPU time of
-all of its processes is. Of a thousand sites, which takes others minutes, only pfl and the loop are asked, and
-in the open; how private rounds grow is in `growth`.
+Peers receive prepared batches, and Flower's actors keep data and network between messages: the timed work is
+training and the overhead of the engine. The start of Ray is not counted; the CPU time of all its processes
+is. With a thousand sites, only pfl and the loop are run, without privacy, because the others take minutes;
+`growth` shows private rounds.
 """
 
 import hashlib

@@ -1,11 +1,11 @@
-"""What a sum in secret costs a site and the server, against SecAgg+ of Flower.
+"""The cost of secure aggregation for a site and for the server, against SecAgg+ of Flower.
 
-100,000 numbers from each of 10 or 50 sites; all of them stay, or a fifth falls silent after having shared its
-secrets, which is what costs the server most. Both sides round the same vectors to as many steps and find the
-same mean of those who stayed; ours signs and verifies besides. A site of ours uploads 4 bytes for a number,
-one of theirs 8, which is checked on the way. In a repetition all sites take part; a site and the server are
-timed. SecAgg+ goes stage by stage through Flower's own functions, among all pairs; the server's loop is
-that of its `SecAggPlusWorkflow` without messages.
+100,000 numbers from each of 10 or 50 sites; all of them stay, or a fifth drops out after sharing its secrets,
+which is the most expensive case for the server. Both sides round the same vectors to the same number of steps
+and find the same mean of the remaining sites; ours also signs and verifies. The check counts the upload: 4
+bytes for each number with ours, 8 with SecAgg+. A repetition runs all sites, and times one site and the
+server. SecAgg+ runs stage by stage through Flower's own functions, among all pairs; the server's loop is that
+of its `SecAggPlusWorkflow` without messages.
 """
 
 import time

@@ -1,9 +1,10 @@
-"""The equation of a surface against the dense Kronecker way, which writes it as one linear system.
+"""The equation of a surface against the dense Kronecker method, which writes it as one linear system.
 
-The coefficients that turn one curve into another solve a generalized Sylvester equation with 10 to 80
-functions a side. Ours finds coordinates in which it is diagonal; the other way is a Cholesky factorisation of
-a matrix with the square of as many rows. Once with the set-up included, once with it done before: an equation
-is solved again and again while a model is boosted. Penalties are diagonal, as in a frame, or any.
+The coefficients that map one curve to another solve a generalized Sylvester equation with 10 to 80 functions
+on each side. Ours uses coordinates in which the equation is diagonal; the dense method is a Cholesky
+factorization of a matrix whose number of rows is the square of that number. Each is timed with its set-up and
+without, because boosting solves the same equation many times. Penalties are diagonal, as in a frame, or
+arbitrary.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
-"""How long one waits before anything happens: imports, help, and a first small run from the shell.
+"""Waiting time before anything happens: imports, help, and a small first run from the shell.
 
-CPU seconds of a whole process, the interpreter's own included. Ours loads what is used when it is used, so
-its import is next to nothing; a first run has loaded what it needs by then. That run is of 300 simulated
-patients at 3 sites for 2 rounds, its files and figures included, as the peer's `quickstart` is. There is no
-answer to compare: a command has to end well and to say something.
+CPU seconds of a whole process, including the interpreter. Ours loads libraries when they are used, so its
+import takes almost no time, and its first run includes loading them. That run has 300 simulated patients at 3
+sites for 2 rounds, and writes files and figures, as the peer's `quickstart` does. There is no answer to
+compare: a command must end with exit code 0 and print something.
 """
 
 import subprocess

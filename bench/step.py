@@ -1,11 +1,11 @@
 """Private steps of one site against Opacus and torch.func: every record is clipped, noise is added.
 
-A perceptron of 1,441 weights takes 50 steps, each on all records of the site. What is timed draws noise: ours
-is cryptographic and bound to what it protects, that of the others is torch's. What is compared has none, and
-is in double precision on all sides; peers are timed in single precision, as they are used.
+A perceptron with 1,441 weights takes 50 steps, each on all records of the site. The timed runs draw noise:
+ours is cryptographic and bound to the protected data, the peers' is torch's. The compared runs draw none, in
+double precision on all sides; peers are timed in single precision, which is their default.
 
-Opacus is taken as its engine assembles it, without data loader and accountant: by its hooks, by ghost
-clipping and by ExpandedWeights. Its fourth way, functorch, takes about twice as long as these.
+Opacus is used as its engine assembles it, without data loader and accountant: by its hooks, by ghost clipping
+and by ExpandedWeights. Its fourth mode, functorch, takes about twice as long.
 """
 
 from itertools import pairwise

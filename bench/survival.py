@@ -1,24 +1,26 @@
 """Every survival model against federated-survival 0.8.0 on its own benchmark: same records, same work.
 
-SDGM1, 10 features, divided evenly; 2 mini-batches of 32 a round, networks of 32 and 32 units, a fresh Adam
-in every round, weights that decay by 0.01; after each round the C-index and the integrated Brier score of the
-test records. The peer scores the training records too, and cannot leave that out; what it takes without that
-is a second line, or the only one where it takes half a minute with it. Private rounds do what the peer's do:
-the whole update of a site is clipped to 1, and the site adds Gaussian noise of deviation 1 / sqrt(sites) to
-each number.
+SDGM1, 10 features, equal sites; 2 mini-batches of 32 in each round, networks of 32 and 32 units, a new Adam
+optimizer in each round, weight decay 0.01; after each round the C-index and the integrated Brier score on the
+test records. The peer always scores the training records too. A second line shows its time without that; it
+is the only line where scoring takes the peer half a minute. Private rounds follow the peer: the update of a
+site is clipped to norm 1, and the site adds Gaussian noise of standard deviation 1 / sqrt(sites) to each
+number.
 
-Before anything is timed, both sides train on fewer records with full batches from the same weights, and all
-weights, both scores and the noise are compared. Where the two differ by design, the check bends one of them:
+Before the timing, both sides train on fewer records with full batches from the same weights, and all weights,
+both scores and the noise are compared. Where the two differ by design, the check adapts one of them:
 
-- The peer's last layer has no biases; on a grid of time, ours has. In the check, the peer's has them too.
-- Its grid begins with an interval that has no length. Ours does so too, in the check and in the race.
-- DeepHit ranks by intervals there, by times here. In the check, our times are the ends of the intervals.
-- Controls of CoxCC and CoxTime are drawn. In the check, the control is the record with the longest survival.
-- CoxTime tells its network standardized times there, places on the grid here. In the check, both tell those.
-- The shared hazard of Cox models is found at every training time there, on the grid here. In the check, the
-  grid is all those times. CoxTime looks at the middle of intervals here, so its curves stay a little apart.
-- A private run of ours buys that hazard once, at the end: after its rounds, Cox models have a C-index alone.
-  The peer takes it from the raw records each time. In the check, so does ours.
+- The peer's last layer has no biases; ours has biases on a time grid. In the check, the peer has them too.
+- The peer's grid begins with an interval of length 0. In the check and in the race, so does ours.
+- The peer's DeepHit ranks by intervals, ours by times. In the check, our times are the ends of the intervals.
+- Controls of CoxCC and CoxTime are random. In the check, the control is the record with the longest survival.
+- The peer's CoxTime network receives standardized times, ours positions on the grid. In the check, both
+  receive positions.
+- The peer computes the baseline hazard of Cox models at every training time, ours on the grid. In the check,
+  the grid contains all those times. Our CoxTime uses the middle of intervals, so its curves still differ a
+  little.
+- Our private run buys the baseline hazard once, at the end, so its Cox models have only a C-index after each
+  round. The peer computes it from the raw records each time. In the check, so does ours.
 """
 
 import math

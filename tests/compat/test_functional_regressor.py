@@ -231,7 +231,7 @@ def test_parties_are_named_counted_or_one_for_each_curve():
     assert named.run_.task.parties == {"clinic": ("x1",), "lab": ("x2", "x3", "y")}
     # Who holds what does not matter to the model.
     np.testing.assert_array_equal(named.predict(X_NEW), counted.predict(X_NEW))
-    with pytest.raises(InvalidValue, match="nobody holds x3"):
+    with pytest.raises(InvalidValue, match="no party holds x3"):
         regressor(parties={"clinic": ["x1"], "lab": ["x2"]}).fit(X, Y)
     with pytest.raises(InvalidValue, match="active"):
         regressor(active="lab").fit(X, Y)

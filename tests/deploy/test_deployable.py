@@ -11,7 +11,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit.deploy.deployable import _unscale, split_data
+from tacit.deploy.deployable import _unscale, split_data, to_deployment
 from tacit.engines.base import Local, run_at_site
 from tacit.errors import Refused
 from tacit.experiments.experiment import Experiment, read
@@ -115,6 +115,18 @@ def test_simulated_patients_at_three_hospitals_train_as_in_one_process(tmp_path:
     assert_same_tables(found.distant.held_out, found.federation.held_out)
     assert found.distant.held_out_public
     assert_same_round(found, here, there)
+
+
+def test_a_table_without_optional_columns_is_deployable(tmp_path):
+    table = pd.DataFrame({"time": np.arange(1.0, 61.0), "event": 1, "age": np.linspace(-1, 1, 60)})
+    table.to_csv(tmp_path / "own.csv", index=False)
+    (tmp_path / "own.toml").write_text(
+        '[data]\nkind = "csv"\npath = "own.csv"\n[task]\nkind = "poisson-ph"\nhorizon = 60.0\n'
+    )
+    found = to_deployment(tmp_path / "own.toml", [], ["oslo", "bergen", "tromso"])
+    assert found.document["data"] == {
+        "kind": "held-records", "columns": ["age"], "time": "time", "event": "event",
+    }  # fmt: skip
 
 
 CSV = """

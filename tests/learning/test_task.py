@@ -91,7 +91,9 @@ def test_a_task_without_the_base_keeps_its_own_hooks_and_has_the_other_defaults(
     [("finding", "findings"), ("stop_reasons", "stop_reason"), ("with_privcy", "with_privacy")],
 )
 def test_a_misspelt_hook_is_refused_with_the_name_that_was_meant(name, hook):
-    with pytest.raises(InvalidValue, match=rf'Own.{name} is no hook of a task \(did you mean "{hook}"\?\)'):
+    with pytest.raises(
+        InvalidValue, match=rf'Own.{name} is not a hook of a task \(did you mean "{hook}"\?\)'
+    ):
         type("Own", (Counting,), {name: lambda self, state: None})
 
 

@@ -294,7 +294,7 @@ def test_risks_name_what_was_bare_exempt_trusted_and_troubled():
 
 
 def test_runs_add_up_and_a_lifetime_budget_is_told_where_there_is_one():
-    assert "The budget of this ledger is epsilon 4 for every subject" in risks_of(PRIVATE)
+    assert "The budget of this ledger is epsilon 4 for any one person or site" in risks_of(PRIVATE)
     for budgets in ({}, {"*": {"epsilon": PRIVATE["promise"]["budget"], "delta": 1e-5}}):
         assert "this page does not add them up" in risks_of(changed(ledger={"budgets": budgets}))
 

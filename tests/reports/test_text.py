@@ -103,7 +103,10 @@ def test_scores_that_only_some_have_leave_a_dash_for_the_others():
     rows = scores([("federated", {"c_index": 0.5}), ("pooled", {"ibs": 0.1})]).splitlines()
     assert rows[2].split() == ["federated", "0.5000", "-"]
     assert rows[3].split() == ["pooled", "-", "0.1000"]
-    assert scores([("federated", {})]) == "No score: the run has no held-out records that it may use."
+    assert (
+        scores([("federated", {})])
+        == "No score: the run has no public held-out records to score the model on."
+    )
 
 
 @pytest.mark.parametrize(

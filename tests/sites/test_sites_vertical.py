@@ -67,7 +67,7 @@ def test_named_parties_hold_what_they_are_said_to():
     ("split", "message"),
     [
         ({"count": 4}, "4 parties for 3 predictors is not allowed: party-4 would hold no column"),
-        ({"parties": {"a": ["x1"], "b": ["x2"]}}, "nobody holds x3"),
+        ({"parties": {"a": ["x1"], "b": ["x2"]}}, "no party holds x3"),
         ({"parties": {"a": ["x1", "x2", "x4"], "b": ["x3"]}}, "parties.a"),
     ],
 )

@@ -167,7 +167,7 @@ def _plain(vector: object) -> NDArray[np.floating] | str:
             vector = as_numpy(vector)
         except (TypeError, RuntimeError):
             # Tensors that are sparse, or of numbers that numpy does not know.
-            return "a tensor that is no array"
+            return "a tensor that is not an array"
     if not isinstance(vector, np.ndarray):
         return type(vector).__name__
     array = cast("NDArray[Any]", vector)

@@ -284,7 +284,7 @@ class TaskBase(Work):
         for name, member in vars(cls).items():
             if isinstance(member, MEMBERS) and name not in inherited and not name.startswith("_"):
                 near = get_close_matches(name, [hook for hook in dir(TaskBase) if hook[0] != "_"], 1, CLOSE)
-                told = f"{cls.__qualname__}.{name} is no hook of a task{hint(name, near)}"
+                told = f"{cls.__qualname__}.{name} is not a hook of a task{hint(name, near)}"
                 if near:
                     raise InvalidValue(f"{told}: use the name of the hook, or begin yours with an underscore")
 

@@ -207,7 +207,9 @@ def plan(
 def _warnings(privacy: Privacy, statement: Statement, sites: int, records: int | None) -> list[str]:
     found: list[str] = []
     if statement.rehearsal:
-        found.append("a rehearsal repeats its noise and gives no protection; remove rehearsal for private data")
+        found.append(
+            "a rehearsal repeats its noise and gives no protection; remove rehearsal for private data"
+        )
     if statement.epsilon is not None and statement.epsilon > WEAK_EPSILON:
         found.append(f"epsilon {statement.epsilon:.3g} is a weak promise; {WEAK_EPSILON:g} or less is usual")
     units = records if privacy.unit == "record" else sites

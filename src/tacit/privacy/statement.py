@@ -201,21 +201,26 @@ def _trusted_parties(privacy: Privacy) -> Iterable[str]:
         yield f"all sites but {some}, not to collude with the server, which sees only sums"
 
 
-def released_in_words(releases: Iterable[Release]) -> list[str]:
-    """Describe past or planned releases in words; equal ones at several sites once."""
+def released_in_words(releases: Iterable[Release], *, named: bool = True) -> list[str]:
+    """Describe past or planned releases in words; equal ones at several sites once.
+
+    Args:
+        releases: Past or planned charges of a ledger.
+        named: Whether the sites are known; if not, a release is described for each site.
+    """
     counts: dict[Release, Counter[str]] = {}
     for release in releases:
         # Rounds are equal up to their number.
         aim, subject = in_any_round(release.purpose), release.subject.partition("@")[0]
         alike = replace(release, subject=subject, count=1, party="", purpose=aim)
         counts.setdefault(alike, Counter())[release.subject] += release.count
-    return [_in_words(release, by_subject) for release, by_subject in counts.items()]
+    return [_in_words(release, by_subject, named) for release, by_subject in counts.items()]
 
 
-def _in_words(release: Release, counts: Counter[str]) -> str:
+def _in_words(release: Release, counts: Counter[str], named: bool) -> str:
     fewest, most = min(counts.values()), max(counts.values())
     times = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    about = _subjects(list(counts))
+    about = _subjects(list(counts), named)
     what = release.unit if release.sampled == "unit" else "group"
     draw = f", each {what} sampled with probability {release.rate:g}" if release.rate < 1 else ""
     if release.law == "selection":
@@ -232,9 +237,11 @@ def _in_words(release: Release, counts: Counter[str]) -> str:
     return f"{times} {sums}{aim} over {about} ({_noise_in_words(release)}, {bound}{draw})"
 
 
-def _subjects(names: Sequence[str]) -> str:
+def _subjects(names: Sequence[str], named: bool = True) -> str:
     """Describe the subjects of equal releases: records or sites, of one site or of several."""
     subject, _, site = names[0].partition("@")
+    if site and not named:
+        return "each site" if subject == "sites" else f"the {subject} of each site"
     if len(names) == 1:
         return f"the {subject} of {site}" if site else f"all {subject}"
     return (

@@ -29,7 +29,7 @@ from tacit.reports.page.blocks import (
     Section,
     Text,
 )
-from tacit.reports.run import releases, tone
+from tacit.reports.run import COLUMNS, releases, tone
 from tacit.runtime.tables import parse
 
 # Epsilon above which the factor e^epsilon is too large to mean anything.
@@ -314,6 +314,7 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
     elif not ledger.get("releases"):
         yield Text("Nothing was charged: the run made no release under a promise.")
     else:
+        yield Text(COLUMNS)
         yield releases("Every release", ledger)
 
 
@@ -508,7 +509,7 @@ def _trusting(document: Mapping[str, Any]) -> Iterator[str]:
     if has_guarantee(document["promise"]) and engine(document) == "flower":
         yield "Each site keeps the key of its noise: an attacker who obtains the key can subtract the noise."
     if has_guarantee(document["promise"]):
-        yield "A site that does not follow the protocol breaks at least the promise to its own people."
+        yield "A site that does not follow the protocol may break the promise to the people in its own data."
 
 
 def _adding_up(document: Mapping[str, Any]) -> str:
@@ -521,7 +522,7 @@ def _adding_up(document: Mapping[str, Any]) -> str:
         )
     budgets = cast("Mapping[str, Mapping[str, float]]", ledger.get("budgets") or {})
     limits = ", ".join(
-        f"epsilon {budget['epsilon']:g} for {'every subject' if name == '*' else name}"
+        f"epsilon {budget['epsilon']:g} for {'any one person or site' if name == '*' else name}"
         for name, budget in budgets.items()
     )
     if limits and not (set(budgets) == {"*"} and budgets["*"]["epsilon"] == own):

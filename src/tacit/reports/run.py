@@ -3,6 +3,7 @@
 The order is that of readers' questions: the promise, the data that left, the result, and its course.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,12 @@ LEFT = {
     "public": ("Public", "Nothing beyond the names of the sites."),
     "bare": ("Unprotected", "Nothing."),
 }
+# The columns of a ledger, for readers who see one for the first time.
+COLUMNS = (
+    "Each line is a release: its rows in the ledger, the epsilon spent so far, the records or sites that it is "
+    "about, its purpose, the number of such releases, the distribution and scale of its noise, the sensitivity "
+    "of the released sum, and the sampling rate."
+)
 # Longer lists are folded.
 LONG = 12
 
@@ -162,7 +169,7 @@ def _result(result: Mapping[str, Any], run: ReportData) -> Iterator[Block]:
     if result["findings"]:
         yield Items("Findings", tuple(result["findings"]))
     if not scores:
-        yield Text("No score: the run has no held-out records that it may use.")
+        yield Text("No score: the run has no public held-out records to score the model on.")
         return
     drawn = results(result, provenance=privacy_line(run.statement))
     if drawn is not None:
@@ -269,9 +276,9 @@ def _sites(sites: Sequence[Mapping[str, Any]], record: Record) -> Iterator[Block
 
 def _robustness(robustness: Mapping[str, Any], record: Record) -> Iterator[Block]:
     watch = (
-        "The server watches updates for suspicious sites."
+        "The server watches the updates for signs of dishonest sites (quarantine)."
         if robustness["watch"]
-        else "The server does not watch for suspicious sites."
+        else "The server does not watch for dishonest sites (no quarantine)."
     )
     yield Text(f"The server combines updates by the rule {robustness['rule']}. {watch}")
     yield (
@@ -316,7 +323,7 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
             ),
             *(
                 (
-                    f"Budget of {'every subject' if name == '*' else name}",
+                    "Budget" if name == "*" else f"Budget of {name}",
                     f"{b['epsilon']:g} at delta {b['delta']:g}",
                 )
                 for name, b in ledger["budgets"].items()
@@ -324,6 +331,7 @@ def _ledger(ledger: Mapping[str, Any]) -> Iterator[Block]:
             *([] if ledger["head"] is None else [("Head", ledger["head"])]),
         )
     )
+    yield Text(COLUMNS)
     yield releases("All releases; equal ones share a line", ledger, sortable=True)
 
 
@@ -333,7 +341,7 @@ def releases(caption: str, ledger: Mapping[str, Any], *, sortable: bool = False)
         (
             str(row["first"]) if row["first"] == row["last"] else f"{row['first']} to {row['last']}",
             "-" if row["running_epsilon"] is None else f"{row['running_epsilon']:.4g}",
-            str(row["subject"]),
+            re.sub(r"^(\d+) subjects$", r"\1 sites", str(row["subject"])),
             str(row["purpose"]),
             str(row["count"]),
             str(row["law"]),
@@ -344,7 +352,7 @@ def releases(caption: str, ledger: Mapping[str, Any], *, sortable: bool = False)
         for row in ledger["releases"]
     )
     # What matters comes first: on a narrow screen the last columns are out of sight.
-    header = ("rows", "epsilon so far", "about", "for", "count", "law", "noise", "sensitivity", "rate")
+    header = ("rows", "epsilon so far", "about", "for", "count", "noise", "scale", "sensitivity", "rate")
     return Grid(caption, header, rows, sortable=sortable)
 
 

@@ -155,7 +155,7 @@ def scores(rows: Sequence[tuple[str, Mapping[str, float]]], intervals: Sequence[
     models = [_model(label, found, ends) for (label, found), ends in zip(rows, known, strict=True)]
     metrics = list(dict.fromkeys(name for model in models for name in model.scores))
     if not metrics:
-        return "No score: the run has no held-out records that it may use."
+        return "No score: the run has no public held-out records to score the model on."
     tables = [_below(models, metrics)]
     if len(metrics) <= WIDEST:
         tables.insert(0, align_table(*_score_rows(models, metrics)))

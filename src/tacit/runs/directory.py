@@ -238,7 +238,7 @@ class Directory:
                 notes = cast("dict[str, str]", file.metadata() or {})
                 tensors = {name: cast(Array, file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
             if any(values.dtype != np.float64 for values in tensors.values()):
-                raise ValueError("its numbers are no doubles")
+                raise ValueError("its numbers are not doubles")
             if notes.pop("sha256") != _fingerprint(tensors, notes):
                 raise ValueError("its fingerprint does not match")
             state, memory, best = (tensors.pop(name) for name in ("state", "memory", "best"))

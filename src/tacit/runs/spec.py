@@ -26,6 +26,7 @@ from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import BoundedSum, Mechanism
 from tacit.privacy.plan import Plan, PlannedPrice, plan
 from tacit.privacy.policy import Open, Privacy, Provenance
+from tacit.privacy.statement import Statement, released_in_words
 from tacit.runs.stopping import HeldOutWatch, Stopping
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import Kinds
@@ -279,7 +280,14 @@ class PreparedRun:
             self.spec.privacy, self.task, self.mechanism, price,
             sites=len(self.names), records=self.facts.records, models=models,
         )  # fmt: skip
-        return replace(made, warnings=(*made.warnings, *self._few(), *self.warnings))
+        warnings = (*made.warnings, *self._few(), *self.warnings)
+        return replace(made, warnings=warnings, statement=self._of_unknown(made))
+
+    def _of_unknown(self, made: Plan) -> Statement:
+        """Describe the releases of each site, if only the data name the sites; the plan has made names up."""
+        if self.facts.names is not None or made.statement.unit != "record":
+            return made.statement
+        return replace(made.statement, released=tuple(released_in_words(made.releases, named=False)))
 
     def _few(self) -> list[str]:
         many = len(self.names)

@@ -139,6 +139,6 @@ def _origin(module: str, folder: Path) -> str:
         # A finder of another package.
         found = None
     if found is None:
-        return "nowhere that is known"
+        return "an unknown place"
     places = list(found.submodule_search_locations or [])
-    return str(found.origin or (places[0] if places else "nowhere that is known"))
+    return str(found.origin or (places[0] if places else "an unknown place"))

@@ -393,7 +393,7 @@ def plain(value: object) -> Any:  # noqa: ANN401
     if isinstance(value, Mapping):
         table = cast("Mapping[object, object]", value)
         if not all(isinstance(key, str) for key in table):
-            raise Unwritable("a table whose keys are no text")
+            raise Unwritable("a table whose keys are not text")
         return {str(key): plain(entry) for key, entry in table.items()}
     if isinstance(value, list | tuple | range):
         return [plain(entry) for entry in cast("list[object]", value)]

@@ -228,7 +228,7 @@ class ByParty(SplitBase):
                 for name in columns:
                     require_word(f"parties.{party}", name, known)
             left = sorted(set(predictors) - {name for columns in self.parties.values() for name in columns})
-            require(not left, "parties", f"nobody holds {', '.join(left)}", "a holder of every predictor")
+            require(not left, "parties", f"no party holds {', '.join(left)}", "a holder of every predictor")
             found = {party: tuple(columns) for party, columns in self.parties.items()}
         if not any(response in columns for columns in found.values()):
             found[holder] = (*found[holder], response)

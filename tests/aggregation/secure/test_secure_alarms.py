@@ -74,7 +74,7 @@ def test_an_offer_that_another_site_has_signed_is_noticed(parties: Parties):
 
 def test_an_offer_under_another_name_is_noticed(parties: Parties):
     offers = parties.offers()["oslo"]
-    with refuses("'alta' is no site of the session"):
+    with refuses("'alta' is not a site of the session"):
         parties.members["oslo"].share(with_offer(offers, "bergen", site="alta"))
 
 
@@ -122,7 +122,7 @@ def test_a_key_that_leaves_no_secret_is_noticed_by_sites_and_server(parties: Par
         FIVE.context("offer", "bergen", bytes(32), one.mask, one.seed)
     )
     weak = {"seal": bytes(32), "signature": signature}
-    with refuses("bergen: a public key leaves no secret"):
+    with refuses("bergen: a public key is weak: the shared secret would be public"):
         parties.members["oslo"].share(with_offer(offers, "bergen", **weak))
     server = Coordinator(FIVE, parties.roster)
     sent = {**parties.said["offer"], "bergen": changed(parties.said["offer"]["bergen"], Offer, **weak)}
@@ -185,7 +185,7 @@ def test_an_envelope_of_an_earlier_session_is_noticed(parties: Parties):
 def test_an_envelope_of_somebody_who_cannot_have_sent_one_is_noticed(parties: Parties, sender: str):
     envelopes = parties.envelopes()["oslo"]
     sealed = read(envelopes, Envelopes).sealed
-    with refuses("who cannot have sent any"):
+    with refuses("which cannot have sent any"):
         masked_with(parties, changed(envelopes, Envelopes, sealed={**sealed, sender: sealed["bergen"]}))
 
 
@@ -247,7 +247,7 @@ def test_a_server_that_names_two_sets_gets_the_shares_for_neither(parties: Parti
     [
         (lambda all_: dict(list(all_.items())[:3]), "3 have signed the set of survivors, and 4 are needed"),
         (lambda all_: {**all_, "bergen": all_["tromso"]}, "bergen has not signed the same set of survivors"),
-        (lambda all_: {**all_, "alta": all_["tromso"]}, "'alta'. have signed and are no survivors"),
+        (lambda all_: {**all_, "alta": all_["tromso"]}, "'alta'. have signed, but are not survivors"),
     ],
 )
 def test_too_few_or_wrong_or_foreign_signatures_reveal_nothing(parties: Parties, given_ones, reason: str):

@@ -240,7 +240,7 @@ def test_what_is_no_site_is_said_to_be_none(deployed: Path, oslo: Path, tmp_path
     ]
     (tmp_path / "x.toml").write_bytes(b"\xff\xfe")
     assert wrong(oslo, "--experiment", tmp_path / "x.toml") == [
-        f"{tmp_path / 'x.toml'} cannot be read: it is no text"
+        f"{tmp_path / 'x.toml'} cannot be read: it is not text"
     ]
 
 

@@ -83,7 +83,7 @@ def test_a_site_that_is_as_it_was_handed_over_is_ready(ready: DeployedFolders) -
     told = [finding.what for finding in found]
     assert "site.toml can be read: this is oslo, one of 2 sites" in told
     assert f"the records can be read: {RECORDS}, and 20 are required" in told
-    assert "nothing was spent yet; the limit of all experiments is epsilon 10" in told
+    assert "nothing has been spent yet; the limit of all experiments is epsilon 10" in told
 
 
 def files_of(place: Path) -> dict[Path, bytes]:
@@ -312,4 +312,4 @@ def test_an_experiment_that_is_not_there_is_told_of(oslo: Path, tmp_path: Path) 
 def test_limits_of_any_size_can_be_told(tmp_path: Path) -> None:
     limits = {"a": SiteLimits(epsilon=float("inf"), lifetime=float("inf"))}
     made = write(EXPERIMENT, {"a": {}}, tmp_path, host="localhost", port=20000, limits=limits)
-    assert "nothing was spent yet; there is no limit for all experiments" in str(check(made.sites["a"]))
+    assert "nothing has been spent yet; there is no limit for all experiments" in str(check(made.sites["a"]))

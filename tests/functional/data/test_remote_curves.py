@@ -172,5 +172,5 @@ def test_parties_are_those_of_the_file_and_each_curve_has_one(tmp_path):
     (tmp_path / "e.toml").write_text(text % "coordinator")
     with pytest.raises(InvalidValue, match="coordinator"):
         read(tmp_path / "e.toml").check()
-    with pytest.raises(InvalidValue, match="nobody holds a"):
+    with pytest.raises(InvalidValue, match="no party holds a"):
         AGREED.check(ByParty(parties={"one": ["b", "y"]}))

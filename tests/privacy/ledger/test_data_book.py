@@ -40,11 +40,9 @@ def test_a_second_run_on_the_same_arrays_states_the_sum():
     assert first.all_runs.epsilon == pytest.approx(first.epsilon, rel=1e-6)
     assert second.epsilon == pytest.approx(first.epsilon)
     assert second.all_runs.epsilon > 1.15 * second.epsilon
-    assert "no earlier run on these records is known here" in first.sentences()[1]
-    assert (
-        "the 2 runs on these data cost any one record as much as a lifetime budget of"
-        in second.sentences()[1]
-    )
+    assert "Tacit knows of no earlier run on these records" in first.sentences()[1]
+    assert "the 2 runs on these data cost any one record epsilon" in second.sentences()[1]
+    assert "as a lifetime budget fixed in advance" in second.sentences()[1]
 
 
 def test_other_people_have_a_book_of_their_own():
@@ -282,7 +280,9 @@ def test_a_lifetime_outranks_the_budget_of_a_run_and_nothing_is_charged_or_writt
     book_of_file(tmp_path / "a.csv").allow(1.0, 1e-5)
     before = [path.read_bytes() for path in book_of_file(tmp_path / "a.csv").ledgers()]
     patients().iloc[::-1].to_csv(tmp_path / "b.csv", index=False)
-    with pytest.raises(BudgetExhausted, match=r"all runs on these records in total: .* nothing was charged"):
+    with pytest.raises(
+        BudgetExhausted, match=r"lifetime budget of these records does not cover it: .* nothing was charged"
+    ):
         train(opened(tmp_path / "b.csv"), out=tmp_path / "two")
     assert before == [path.read_bytes() for path in book_of_file(tmp_path / "a.csv").ledgers()]
     assert not (tmp_path / "two").exists()
@@ -354,7 +354,7 @@ def test_statistics_with_epsilon_charge_the_book(tmp_path):
     patients().to_csv(tmp_path / "a.csv", index=False)
     federation, ledger = opened(tmp_path / "a.csv"), Ledger()
     table = life_table(federation, grid=GRID, epsilon=0.5, ledger=ledger)
-    assert "no earlier run on these records is known here" in table.provenance
+    assert "Tacit knows of no earlier run on these records" in table.provenance
     again = kaplan_meier(federation, grid=GRID, epsilon=0.5, ledger=ledger)
     assert "the 2 runs on these data cost any one record epsilon 1 in total" in again.provenance
     ranges = {"age": (0, 100), "dose": (-3, 3)}

@@ -14,19 +14,19 @@ def total(runs=3, epsilon=2.5, delta=1e-5, lifetime=None, **also):
 
 
 UNBOUND = (
-    "no lifetime budget is set, so delta may be larger if results decided about the next run (set one: "
-    "tacit ledger FILE --lifetime E)"
+    "no lifetime budget is set; if you decide by results whether to run again, delta may be larger (set a "
+    "budget: tacit ledger FILE --lifetime E)"
 )
 
 
 def test_several_runs_without_a_lifetime_are_compared_with_one():
     assert in_words(total()) == (
-        "All runs: the 3 runs on these data cost any one record as much as a lifetime budget of epsilon 2.5 "
-        f"at delta 1e-05 fixed in advance; {UNBOUND}."
+        "All runs: the 3 runs on these data cost any one record epsilon 2.5 in total, at delta 1e-05, as a "
+        f"lifetime budget fixed in advance; {UNBOUND}."
     )
     assert so_far(total()) == (
-        "3 runs on these data have cost any one record as much as a lifetime budget of epsilon 2.5 at delta "
-        f"1e-05 fixed in advance; another run adds its own cost; {UNBOUND}"
+        "3 runs on these data have cost any one record epsilon 2.5 so far, at delta 1e-05, as a lifetime "
+        f"budget fixed in advance; another run adds its own cost; {UNBOUND}"
     )
 
 
@@ -42,7 +42,7 @@ def test_several_runs_under_a_lifetime_cost_what_they_cost():
 
 
 def test_one_run_is_one_plan_and_who_decides_on_another_is_told():
-    assert in_words(total(runs=1)) == "All runs: no earlier run on these records is known here."
+    assert in_words(total(runs=1)) == "All runs: Tacit knows of no earlier run on these records."
     assert so_far(total(runs=1)) == (
         "1 run on these data has cost any one record epsilon 2.5 so far, at delta 1e-05; another run adds "
         f"its own cost; {UNBOUND}"

@@ -71,7 +71,7 @@ class Coordinator:
 
     def __init__(self, session: Session, roster: Roster) -> None:
         missing = sorted(set(session.names) - set(roster))
-        require(not missing, "roster", missing, "missing nobody")
+        require(not missing, "roster", f"one without {', '.join(missing)}", "complete")
         self.session = session
         self.faults: list[Fault] = []
         self.survivors: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Coordinator:
             if len({offer.seal, offer.mask} - keys) < 2:
                 return "equivocation", "it offers keys that were offered before"
             if not (is_valid_public_key(offer.seal) and is_valid_public_key(offer.mask)):
-                return "schema", "it offers a key that leaves no secret"
+                return "schema", "it offers a weak key, which would make the shared secret public"
             keys.update((offer.seal, offer.mask))
             return None
 
@@ -109,7 +109,7 @@ class Coordinator:
 
         def wrong(shares: Shares) -> Misfit | None:
             complete = set(shares.sealed) == set(self._offers) - {shares.site}
-            return None if complete else ("schema", "it has not shared with each of the others")
+            return None if complete else ("schema", "it did not send shares to every other site")
 
         shares = dict(self._accept(replies, Shares, self._offers, wrong))
         self._enough("share", shares)
@@ -149,7 +149,7 @@ class Coordinator:
 
         def wrong(agreement: Confirmation) -> Misfit | None:
             right = self._roster.is_signed_by(agreement.site, agreement.signature, text)
-            return None if right else ("unknown", "it has not signed the set of survivors")
+            return None if right else ("unknown", "it did not sign the set of survivors")
 
         found = dict(self._accept(replies, Confirmation, self.survivors, wrong))
         self._enough("agree", found)
@@ -168,7 +168,7 @@ class Coordinator:
 
         def wrong(revealed: Revealed) -> Misfit | None:
             complete = revealed.shares.keys() == self._sharing
-            return None if complete else ("schema", "it has not revealed one share for each site")
+            return None if complete else ("schema", "it did not reveal one share for each site")
 
         found = dict(self._accept(replies, Revealed, self.survivors, wrong))
         self._enough("reveal", found)
@@ -238,10 +238,10 @@ class Coordinator:
 
     def _sender_misfit(self, site: str, waiting: frozenset[str], heard: set[str]) -> Misfit | None:
         if site not in self.session.points:
-            return "unknown", "it is no site of the session"
+            return "unknown", "it is not a site of the session"
         if site not in waiting:
             return "late", "it had dropped out of the session before"
-        return ("duplicate", "it has answered before; the first answer counts") if site in heard else None
+        return ("duplicate", "it answered before; the first answer counts") if site in heard else None
 
     def _address_misfit(self, letter: SiteMessage, site: str) -> Misfit | None:
         if letter.session != self.session.digest:

@@ -61,7 +61,7 @@ class Member:
     def __init__(self, session: Session, name: str, identity: Identity, roster: Roster) -> None:
         require(name in session.names, "name", name, "one of the session's sites")
         missing = sorted(set(session.names) - set(roster))
-        require(not missing, "roster", missing, "missing nobody")
+        require(not missing, "roster", f"one without {', '.join(missing)}", "complete")
         require(roster[name] == identity.public, "identity", name, "the one in the roster")
         self.session, self.name = session, name
         self._identity, self._roster = identity, roster
@@ -152,7 +152,7 @@ class Member:
         with self._turn("reveal"):
             signatures = self._decode(agreements, Confirmations).signatures
             strangers = sorted(set(signatures) - self._survivors)
-            _insist(not strangers, f"{strangers} have signed and are no survivors")
+            _insist(not strangers, f"{strangers} have signed, but are not survivors")
             signed = self.session.agreement(self._survivors)
             for name, signature in signatures.items():
                 right = self._roster.is_signed_by(name, signature, signed)
@@ -168,7 +168,7 @@ class Member:
         own, found = self._offers[self.name], dict[str, Offer]()
         for offer in offers:
             site = offer.site
-            _insist(site in self.session.names, f"{site!r} is no site of the session")
+            _insist(site in self.session.names, f"{site!r} is not a site of the session")
             _insist(site not in found, f"there are two offers of {site}")
             _insist(offer.session == self.session.digest, f"the offer of {site} is of another session")
             # Its own offer need not be verified.
@@ -190,7 +190,7 @@ class Member:
 
     def _unseal(self, envelopes: dict[str, bytes]) -> dict[str, tuple[bytes, bytes]]:
         strangers = sorted(set(envelopes) - (set(self._offers) - {self.name}))
-        _insist(not strangers, f"there are envelopes of {strangers}, who cannot have sent any")
+        _insist(not strangers, f"there are envelopes of {strangers}, which cannot have sent any")
         self._enough(len(envelopes) + 1, "have shared secrets")
         found: dict[str, tuple[bytes, bytes]] = {}
         for sender, envelope in envelopes.items():

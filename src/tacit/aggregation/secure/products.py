@@ -224,7 +224,7 @@ class Partner:
         fits = rows.dtype == np.uint32 and rows.shape == products.shapes[name]
         require(fits, f"rows of {name}", given, f"uint32 of shape {products.shapes[name]}")
         missing = sorted(set(products.names) - set(roster))
-        require(not missing, "roster", missing, "missing nobody")
+        require(not missing, "roster", f"one without {', '.join(missing)}", "complete")
         require(roster[name] == identity.public, "identity", name, "the one in the roster")
         self.products, self.name = products, name
         self._rows, self._identity, self._roster = rows, identity, roster

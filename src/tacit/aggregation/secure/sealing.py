@@ -163,7 +163,9 @@ class KeyExchange:
             try:
                 self._agreed[other] = self._key.exchange(X25519PublicKey.from_public_bytes(other))
             except ValueError:
-                raise SecureAggregationFailed("a public key leaves no secret") from None
+                raise SecureAggregationFailed(
+                    "a public key is weak: the shared secret would be public"
+                ) from None
         return derive_key(self._agreed[other], context)
 
 

@@ -503,7 +503,12 @@ def list_site_work(
     Raises:
         TacitError: The task does not fit the records, or the promise cannot be kept for it.
     """
-    require(privacy.unit == "record", "unit", privacy.unit, '"record": what one record moves is looked at')
+    require(
+        privacy.unit == "record",
+        "unit",
+        privacy.unit,
+        '"record": the test adds, removes or replaces single records',
+    )
     given = records if isinstance(records, RowFederation) else RowFederation({SITE: records})
     whole = RowFederation(
         {SITE: given.store}, public=given.public, reference=given.reference, encoding=given.encoding,

@@ -107,7 +107,7 @@ def _show_verification(found: Mapping[str, Any]) -> None:
 
 def _show_account(found: Mapping[str, Any]) -> None:
     output.print_table(
-        ("row", "subject", "for", "law", "noise", "sensitivity", "rate", "count", "running epsilon"),
+        ("row", "subject", "for", "noise", "scale", "sensitivity", "rate", "count", "running epsilon"),
         [
             (
                 str(row["number"]),
@@ -125,7 +125,7 @@ def _show_account(found: Mapping[str, Any]) -> None:
     )
     output.say("")
     budgets = [
-        (f"budget of {'everybody' if name == '*' else name}", f"{b['epsilon']:g} at delta {b['delta']:g}")
+        (f"budget of {'every subject' if name == '*' else name}", f"{b['epsilon']:g} at delta {b['delta']:g}")
         for name, b in found["budgets"].items()
     ]
     output.print_rows([_spent(found), *_by_basis(found), *budgets, *_unbound(found)])
@@ -152,8 +152,8 @@ def _by_basis(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not found["events"]:
         return []
     return [
-        ("as a fixed plan", output.format_price(found["epsilon_as_planned"])),
-        ("as a lifetime", output.format_price(found["epsilon_as_lifetime"])),
+        ("if planned ahead", output.format_price(found["epsilon_as_planned"])),
+        ("if results decided", output.format_price(found["epsilon_as_lifetime"])),
     ]
 
 

@@ -173,7 +173,7 @@ def limitations(run: Run, alerts: Sequence[str]) -> list[str]:
     """Return the limitations of a model that follow from its run."""
     found = list(alerts)
     if not run.scores:
-        found.append("It was not scored: the run has no held-out records that it may use.")
+        found.append("It was not scored: the run has no public held-out records to score the model on.")
     elif not any(_evaluation(run)["intervals"].values()):
         found.append("Its scores have no confidence intervals.")
     if run.scores and not run.baselines:
@@ -345,7 +345,7 @@ def _range(ends: list[int]) -> str:
 
 def _evaluation_blocks(found: Mapping[str, Any]) -> tuple[Block, ...]:
     if not found["scores"]:
-        return (Text("It was not scored: the run has no held-out records that it may use."),)
+        return (Text("It was not scored: the run has no public held-out records to score the model on."),)
     known = {"federated": found["scores"], **found["baselines"]}
     # Ends of intervals stand with their scores.
     ends = {f"{name}{end}" for name in found["scores"] for end in ("_low", "_high")}

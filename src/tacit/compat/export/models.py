@@ -100,7 +100,7 @@ card, tensors = load_model()
 features = np.zeros((1, {columns}))  # or encode(card, {"column": [values], ...})
 print(survival(card, tensors, features, tensors["grid"]))
 """
-NOT_A_NETWORK = "is no network, and its numbers are in model.safetensors: leave --onnx (onnx=True) out"
+NOT_A_NETWORK = "is not a network; its numbers are in model.safetensors: leave --onnx (onnx=True) out"
 CURVES_STEPS = (
     "A curve has the center of its predictor subtracted and is divided by its scale.",
     "Its coordinates are a penalized least-squares fit to its observations, in the functions of its basis "
@@ -409,7 +409,7 @@ def _curve_model(model: Model) -> ModelParts:
         recipe="curves",
         example=CURVES_EXAMPLE,
         instead=(
-            "a model of curves is no network, and its numbers are in model.safetensors: leave --onnx "
+            "a model of curves is not a network; its numbers are in model.safetensors: leave --onnx "
             "(onnx=True) out"
         ),
     )

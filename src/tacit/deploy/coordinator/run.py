@@ -232,10 +232,10 @@ def launch(
     number = answer.get("run-id")
     if not isinstance(number, str):
         raise NotRunning(
-            f"Flower has not taken the run: {answer.get('error-message', 'it does not say why')} (are "
+            f"Flower did not accept the run: {answer.get('error-message', 'it does not say why')} (are "
             "superlink and superexec up?)"
         )
-    told(f"Flower has taken the run under the number {number}")
+    told(f"Flower accepted the run as number {number}")
     return _follow(folder, out, number, callbacks)
 
 
@@ -262,7 +262,7 @@ def _recognise(answer: bytes, roster: "Roster", asked: bytes, told: Callable[[st
     try:
         return open_message(answer, roster, reader=COORDINATOR, answers=asked).writer
     except Unreadable as error:
-        told(f"a node that is none of our sites answered: {error}")
+        told(f"an unknown node answered: {error}")
         return None
 
 

@@ -283,5 +283,5 @@ def _rewrite(file: Path, agreed: Table) -> None:
     new = before.rstrip("\n") + "\n" + agreed_text(agreed)
     # Limits that stood behind it would be lost without a word, and those that Tacit has would count.
     if {**parse(text, str(file)), "agreed": agreed} != parse(new, str(file)):
-        raise InvalidFile(f"{file}: there is something behind [agreed], which is the last table: move it up")
+        raise InvalidFile(f"{file}: [agreed] must be the last table: move what follows it above it")
     files.replace(file, new, file.stat().st_mode & 0o777)

@@ -316,7 +316,7 @@ def lock(folder: Path) -> int:
 def _text(letter: SignedMessage, name: str) -> str:
     found = letter.content.get(name)
     if not isinstance(found, str):
-        raise Unreadable("schema", f"{name} is missing, or is no text")
+        raise Unreadable("schema", f"{name} is missing, or is not text")
     return found
 
 
@@ -414,7 +414,7 @@ class SiteWorker:
             task = ClippedWork(task, setting.packing, _bounds(numbers, setting.packing.initial()))
         state = numbers.get("state")
         if state is None or state.dtype != np.float64 or state.ndim not in (1, 2):
-            raise Unreadable("schema", "the state is missing, or is no array of doubles")
+            raise Unreadable("schema", "the state is missing, or is not an array of doubles")
         self._require_size(told)
         return ParsedRequest(about, task, mechanism, state, self._key(told), told.typical)
 
@@ -558,5 +558,5 @@ def _bounds(numbers: "dict[str, Array]", like: Array) -> Array:
     found = numbers.get("bounds")
     fits = found is not None and found.shape == like.shape and found.dtype == like.dtype
     if found is None or not fits or not bool((np.isfinite(found) & (found > 0)).all()):
-        raise Unreadable("schema", "the bounds of the round are missing, or are no numbers above 0")
+        raise Unreadable("schema", "the bounds of the round are missing, or are not numbers above 0")
     return found

@@ -107,7 +107,7 @@ def _keys(place: Path, file: SiteFile) -> Iterator[CheckResult]:
         known = identity(place).public.hex() == file.colleagues[file.name].lower()
     except InvalidFile as error:
         yield CheckResult(
-            False, str(error), "put it back from where the folder came from, or ask for a new folder"
+            False, str(error), "copy it again from the folder that you received, or ask for a new folder"
         )
     else:
         says = "is the key" if known else "is not the key"
@@ -134,11 +134,11 @@ def _node(place: Path, file: SiteFile) -> Iterator[CheckResult]:
                             f"{beside.name} belongs to", mend)  # fmt: skip
         yield _private(place / NODE_KEY, NODE_KEY, group=True)
     except TacitError as error:
-        yield CheckResult(False, str(error), "put it back from where the folder came from")
+        yield CheckResult(False, str(error), "copy it again from the folder that you received")
     try:
         end = certificates.valid_until(place / AUTHORITY)
     except TacitError as error:
-        yield CheckResult(False, str(error), "put it back from where the folder came from")
+        yield CheckResult(False, str(error), "copy it again from the folder that you received")
         return
     left = end - datetime.now(UTC)
     told = f"{AUTHORITY}, by which the node knows the coordinator, is valid until {end:%Y-%m-%d}"
@@ -196,7 +196,7 @@ def _ledger(place: Path, file: SiteFile) -> Iterator[CheckResult]:
 
     limits, path = file.limits, place / LEDGER
     if not path.exists():
-        yield CheckResult(True, f"nothing was spent yet; {_most(limits.lifetime)}")
+        yield CheckResult(True, f"nothing has been spent yet; {_most(limits.lifetime)}")
         return
     try:
         found = verify(path, limits.delta)
@@ -304,7 +304,7 @@ def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[CheckResult
         experiment = read_safely(text, place, file)
         setting = set_up(experiment)
     except (OSError, UnicodeDecodeError) as error:
-        why = files.explain(error) if isinstance(error, OSError) else "it is no text"
+        why = files.explain(error) if isinstance(error, OSError) else "it is not text"
         yield CheckResult(False, f"{path} cannot be read: {why}", "name the file of an experiment")
         return
     except TacitError as error:

@@ -287,7 +287,7 @@ class Nodes:
             begun = time.monotonic()
             (number,) = self._grid.push_messages([self._compose(content, node, until - begun)])
             if number is None:
-                raise Refused("it did not take the message")
+                raise Refused("it did not accept the message")
             while (now := time.monotonic()) < until:
                 for reply in self._grid.pull_messages([number]):
                     if reply.metadata.reply_to_message_id == number:
@@ -325,7 +325,7 @@ class Nodes:
             return
         name = self._recognise(content)
         if name is None:
-            log.warning("node %s is none of the sites, and is ignored", node)
+            log.warning("node %s is not one of the sites, and is ignored", node)
             return
         if name in self._sites.values():
             log.warning("%s is now reached through node %s", name, node)

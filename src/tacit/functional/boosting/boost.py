@@ -3,9 +3,9 @@
 Everything is decided from moments and costs nothing once they are paid for. Splits of the evidence are walked
 side by side and judged on what was held back; then one walk on all of it gives the coefficients.
 
-Boosting that predicts best still moves predictors that explain nothing, a little each. What such a predictor
-learned does harm where it was not learned: the screen drops it by that. Losses come from moments that noise was
-taken off, so each criterion to stop by is corrected for privacy already.
+Boosting that predicts best still moves predictors that explain nothing, a little each. The screen drops
+such a predictor, because what it learned on one part of the data raises the loss on another. Losses come from
+moments that noise was taken off, so each stopping criterion is corrected for privacy already.
 """
 
 from collections.abc import Sequence

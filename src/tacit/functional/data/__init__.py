@@ -408,7 +408,7 @@ def _require_setting(setting: DesignSpec) -> None:
     """Refuse what no design can draw."""
     known = len(setting.names)
     require(setting.active <= known, "active", setting.active, f"at most {known}, as there are predictors")
-    require(setting.size >= 4, "size", setting.size, "at least 4: cubic splines are no fewer")
+    require(setting.size >= 4, "size", setting.size, "at least 4: a cubic spline has at least 4")
     require(is_between(setting.length, 0.0499, 100), "length", setting.length, "from 0.05 to 100")
     if setting.snr is not None:
         require_positive("snr", setting.snr)

@@ -400,4 +400,6 @@ def _name_lifetime(path: Path | None) -> Generator[None]:
     try:
         yield
     except BudgetExhausted as error:
-        raise BudgetExhausted(f"all runs on these records in total: {error} (the book {path})") from error
+        raise BudgetExhausted(
+            f"the lifetime budget of these records does not cover it: {error} (book: {path})"
+        ) from error

@@ -8,8 +8,8 @@ from typing import Any
 from tacit.privacy.accounting.release import Unit
 
 # Without a lifetime the total is read off afterwards, and results may have decided that there is a next run.
-UNBOUND = "no lifetime budget is set, so delta may be larger if results decided about the next run"
-SET_ONE = "set one: tacit ledger FILE --lifetime E"
+UNBOUND = "no lifetime budget is set; if you decide by results whether to run again, delta may be larger"
+SET_ONE = "set a budget: tacit ledger FILE --lifetime E"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def in_words(total: Mapping[str, Any]) -> str:
     """Put the total over all runs into words, from the plain data of `AllRuns`."""
     notes = "".join(f" Note: {note}." for note in total["notes"])
     if total["runs"] <= 1:
-        return f"All runs: no earlier run on these records is known here{_limit(total, 'their')}.{notes}"
+        return f"All runs: Tacit knows of no earlier run on these records{_limit(total, 'their')}.{notes}"
     runs = f"the {total['runs']} runs on these data"
     limit = _limit(total, "their")
     if total["epsilon"] is None:
@@ -73,9 +73,7 @@ def _price(total: Mapping[str, Any], how: str = "in total") -> str:
     epsilon, delta = f"epsilon {total['epsilon']:.4g}", f"delta {total['delta']:g}"
     if is_bound(total):
         return f"cost any one {total['unit']} {epsilon} {how}, at {delta}"
-    return (
-        f"cost any one {total['unit']} as much as a lifetime budget of {epsilon} at {delta} fixed in advance"
-    )
+    return f"cost any one {total['unit']} {epsilon} {how}, at {delta}, as a lifetime budget fixed in advance"
 
 
 def _warning(total: Mapping[str, Any]) -> str:

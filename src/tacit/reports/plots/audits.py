@@ -196,7 +196,8 @@ def _membership_note(found: Mapping[str, Any]) -> str:
             price = f"epsilon {each['epsilon']:.3g}, delta {each['delta']:.3g}"
             said.append(f"Gray: beyond what is proven for the {each['name']} model ({price})")
             said.append(
-                "Its noise is that of a rehearsal, which gives no protection" * bool(each["ceiling"]["rehearsal"])
+                "Its noise is that of a rehearsal, which gives no protection"
+                * bool(each["ceiling"]["rehearsal"])
             )
     return footnote(*said)
 

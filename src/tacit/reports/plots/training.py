@@ -142,7 +142,7 @@ def privacy_line(statement: Statement) -> str:
         f"released: epsilon {statement.epsilon:.4g} at delta {statement.delta:g} for any one {statement.unit}"
     )
     again = "; REHEARSAL: the noise repeats with the seed and gives no protection" * statement.rehearsal
-    return spent + again + f"; bare: {'; '.join(statement.bare)}" * bool(statement.bare)
+    return spent + again + f"; unprotected: {'; '.join(statement.bare)}" * bool(statement.bare)
 
 
 # Round by round

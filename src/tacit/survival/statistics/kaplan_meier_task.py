@@ -312,7 +312,9 @@ class KaplanMeier(SumTask):
         if not known.noise:
             return PUBLIC if known.public else f"bare: {WHAT}, {whom}"
         less = f"; sites with counts longer than {known.clip:g} are clipped" if known.unit == "site" else ""
-        again = "; REHEARSAL: the noise repeats with the seed and gives no protection" if known.rehearsal else ""
+        again = (
+            "; REHEARSAL: the noise repeats with the seed and gives no protection" if known.rehearsal else ""
+        )
         return (
             f"released: {WHAT}, {whom}, with noise of deviation {known.noise:.4g} in each count of all sites "
             f"together, for any one {known.unit}{less}; the statement of the run has the price{again}"

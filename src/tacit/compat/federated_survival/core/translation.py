@@ -224,7 +224,7 @@ def _with_noise(made: Translation, config: FSAConfig, federation: RowFederation)
     said = (
         f"dp_noise_multiplier = {given:g} contradicts dp_epsilon = {config.dp_epsilon:g}: it would cost "
         f"epsilon {price:.4g} over {rounds} rounds. The promise is kept with a multiplier of {needed:.4g}; "
-        f"for less noise say dp_epsilon = {price:.4g}"
+        f"for less noise set dp_epsilon = {price:.4g}"
     )
     return replace(made, noise=needed, notes=(("dp_noise_multiplier", said),))
 
@@ -280,7 +280,7 @@ _UNREAD: dict[str, str] = {
     "test_size": _GIVEN,
     "n_rounds": "the number of rounds is global_epochs",
     "random_state": "the seed of a run is random_seed",
-    "model_params": "say num_nodes, activation and num_durations",
+    "model_params": "set num_nodes, activation and num_durations",
     "cox_loss_normalization": "the partial likelihood of a batch is divided by the number of its records",
     "prediction_validation": "curves fall from 1 and stay between 0 and 1 by construction",
     "webdisco_max_iter": "federated_protocol is another one",
@@ -333,7 +333,10 @@ def _of_augmentation(config: FSAConfig, federation: RowFederation) -> Iterator[S
         said = "is not done: it would spread copies of single patients; hidden numbers are drawn afresh"
         yield "augmentation_sampling", f'augmentation_sampling = "sparse" {said}'
     if config.was_chosen("augmentation_sparse_gamma"):
-        yield "augmentation_sparse_gamma", "augmentation_sparse_gamma has no effect: nobody's code is copied"
+        yield (
+            "augmentation_sparse_gamma",
+            "augmentation_sparse_gamma has no effect: no record's code is copied",
+        )
     if protects_records(config):
         said = f"{AUGMENTATION_SHARE:.0%} of dp_epsilon pay for synthetic records, the rest for training"
         yield "", said
