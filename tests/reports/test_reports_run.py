@@ -51,7 +51,7 @@ def test_sections_come_in_the_order_of_the_questions():
 
 def test_the_lead_says_who_learnt_what_how_well_and_at_what_price():
     assert page(private()).lead == (
-        "2 sites trained a federated logistic-hazard model in 3 rounds, with C-index 0.6300, rehearsed at "
+        "2 sites trained a federated logistic-hazard model in 3 rounds, with C-index 0.6300, rehearsed with "
         f"epsilon {private().statement.epsilon:.3g} at delta 1e-05 for any one record."
     )
     assert page(bare()).lead.endswith("without any promise of privacy.")

@@ -143,7 +143,7 @@ def _lead(document: Mapping[str, Any]) -> str:
 
 
 def _processing(document: Mapping[str, Any], answers: Answers) -> Iterator[Block]:
-    rounds, task, result = len(document["rounds"]), experiment_table(document, "task"), document["result"]
+    rounds, task = len(document["rounds"]), experiment_table(document, "task")
     columns = [str(name) for name in task.get("columns") or task.get("predictors") or ()]
     many = f"{rounds} round{'s' * (rounds != 1)}"
     yield Facts(
@@ -152,7 +152,7 @@ def _processing(document: Mapping[str, Any], answers: Answers) -> Iterator[Block
             ("Data of the sites", HELD.get(document["layout"], HELD["rows"])),
             *([("Place of the data", ONE_MACHINE)] if on_one_machine(document) else []),
             *([("Columns", f"{len(columns)}, listed below")] if columns else []),
-            ("Result", f"a model, scored by {score_name(result['goal'][0])}"),
+            ("Result", _scored(document["result"])),
         )
     )
     unknown = () if columns else ("columns",)
@@ -160,6 +160,16 @@ def _processing(document: Mapping[str, Any], answers: Answers) -> Iterator[Block
     yield _form(answers, "necessity", "retention", "information")
     if columns:
         yield _items(f"The {len(columns)} columns", columns)
+
+
+def _scored(result: Mapping[str, Any]) -> str:
+    """Describe the result: a model and, if it was scored, its main score."""
+    goal = result["goal"][0]
+    return (
+        f"a model, scored by {score_name(goal)}"
+        if goal in result["models"][0]["scores"]
+        else "a model, not scored"
+    )
 
 
 def _form(answers: Answers, *names: str) -> Questionnaire:

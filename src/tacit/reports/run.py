@@ -113,7 +113,7 @@ def price(promise: Mapping[str, Any]) -> str:
     if promise["epsilon"] is None:
         return "at a price that is not bounded"
     at = f"epsilon {promise['epsilon']:.3g} at delta {promise['delta']:g} for any one {promise['unit']}"
-    return f"rehearsed at {at}" if promise["rehearsal"] else f"at {at}"
+    return f"rehearsed with {at}" if promise["rehearsal"] else f"with {at}"
 
 
 def _promise(promise: Mapping[str, Any]) -> Iterator[Block]:

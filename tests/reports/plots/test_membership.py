@@ -53,8 +53,8 @@ def test_of_a_hundred_people_those_who_are_named_stand_out():
         (66, rgb(PALE)), (34, rgb(colour(1))), (99, rgb(PALE)), (1, rgb(colour(0))),
     ]  # fmt: skip
     seen = words(figure)
-    assert "open: 34 named" in seen
-    assert "private: 1 named; proven: at most 2" in seen
+    assert "open: 34 of 100" in seen
+    assert "private: 1 of 100; proven: at most 2" in seen
     assert title(figure) == "Identified of 100 members: 34 from the open model, 1 from the private one"
     assert "17 models, each trained on a random half of 400 records." in note(figure)
     assert "open from 29 to 39, private from 0 to 6" in note(figure)

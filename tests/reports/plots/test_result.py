@@ -78,11 +78,11 @@ def test_the_model_of_all_stands_out_and_is_marked_to_compare_with():
 
 def test_the_title_says_what_the_score_that_counts_comes_to_and_the_note_where_it_is_from():
     figure = results(RESULT, provenance="released: epsilon 3.")
-    assert title(figure) == "C-index: together 0.632, each site alone 0.598, pooled 0.633"
+    assert title(figure) == "C-index: federated 0.632, each site alone 0.598, pooled 0.633"
     assert note(figure) == "released: epsilon 3. Bars: 95 % of 1,000 draws of held-out records."
     assert title(results(RESULT, title="Three of a kind")) == "Three of a kind"
     lower = results({**RESULT, "goal": ["ibs", "min"]})
-    assert title(lower).startswith("IBS: together 0.181")
+    assert title(lower).startswith("IBS: federated 0.181")
     assert [axes.get_xlabel() for axes in lower.axes] == [
         "IBS (lower is better)",
         "C-index (higher is better)",

@@ -175,7 +175,7 @@ def membership(found: Mapping[str, Any], *, path: str | Path | None = None) -> P
 
 
 def _most(each: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attack that names most."""
+    """Return the attack that identifies the most members."""
     return max(each["attacks"].values(), key=lambda attack: attack["named"])
 
 
@@ -188,7 +188,7 @@ def _membership_note(found: Mapping[str, Any]) -> str:
     settings: Sequence[Mapping[str, Any]] = found["settings"]
     ends = [f"{each['name']} from {_most(each)['low']} to {_most(each)['high']}" for each in settings]
     said = [
-        f"{found['models']} models, each trained on a random half of {found['records']} {found['unit']}s",
+        f"{found['models']} models, each trained on a random half of {found['records']:,} {found['unit']}s",
         f"Identified, and dots: at one false alarm in 100 non-members; 95 % intervals: {', '.join(ends)}",
     ]
     for each in settings:
@@ -213,7 +213,7 @@ def _people(axes: Axes, settings: Sequence[Mapping[str, Any]]) -> None:
             axes.scatter(across[who], down[who], s=70, marker=_person(), color=tone, linewidth=0)
         proven = "" if each["ceiling"] is None else f"; proven: at most {each['ceiling']['named']}"
         look: dict[str, Any] = {"color": ink(shade), "fontweight": "bold", "ha": "left", "va": "bottom"}
-        write(axes, f"{each['name']}: {named} named{proven}", (-0.5, top - 0.9), **look)
+        write(axes, f"{each['name']}: {named} of {HUNDRED}{proven}", (-0.5, top - 0.9), **look)
     axes.set_xlim(-0.7, ABREAST - 0.3)
     # One setting has as small people as two.
     axes.set_ylim(max(len(settings), 2) * (deep + 2.5) - 2.0, -2.3)
@@ -308,8 +308,8 @@ def _inversion_title(found: Mapping[str, Any]) -> str:
 def _note(found: Mapping[str, Any], kept: Array, reach: float) -> str:
     many = len(found["columns"])
     return footnote(
-        "Public records. One of the patients: the only one at its site, after one step of training",
-        "Dots: what its update tells if it is without noise. Diamonds: what it tells with noise",
+        "Public records. The figure shows one patient, who is the only one at a site, after one step",
+        "Dots: the record as reconstructed from an update without noise. Diamonds: from one with noise",
         "Diamonds at the edge lie beyond the axis" * bool((np.abs(kept[:COLUMNS]) > reach).any()),
         f"{COLUMNS} of {many} columns, the first" * (many > COLUMNS),
     )
