@@ -252,7 +252,7 @@ class RemoteWorlds(SourceBase):
         from tacit.control.envs.spaces import common_spaces
 
         where = f"[data] worlds, entry {place}"
-        require(own.env == self.env, f"{where}, env", own.env, f"{self.env!r}, as the experiment says")
+        require(own.env == self.env, f"{where}, env", own.env, f"{self.env!r}, as in the experiment")
         inputs, actions = self._spaces()
         world = self._variant_world(own)
         try:

@@ -254,7 +254,7 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
         Raises:
             InvalidValue: A world cannot be opened, is unlike others, or shows what is no number.
         """
-        assert isinstance(federation, EnvFederation), "the loop has looked"
+        assert isinstance(federation, EnvFederation), "the run has read the data"
         from tacit.control.envs.spaces import common_spaces
 
         held = {f"site {name}": worlds for name, worlds in federation.holdings.items()}

@@ -104,7 +104,7 @@ class Boosting(FunctionalConfig, TaskBase):
         Raises:
             InvalidValue: There is no response, or a curve that nothing can be learned from.
         """
-        assert isinstance(federation, VerticalFederation), "the loop has looked"
+        assert isinstance(federation, VerticalFederation), "the run has read the data"
         columns = _curves_of(federation)
         require_word("response", self.response, columns)
         predictors = tuple(name for name in columns if name != self.response)
@@ -300,7 +300,7 @@ class Boosting(FunctionalConfig, TaskBase):
         """Train baselines without noise: on the active party's own curves, and on all curves pooled."""
         from tacit.functional.model import without_noise
 
-        assert isinstance(federation, VerticalFederation), "the loop has looked"
+        assert isinstance(federation, VerticalFederation), "the run has read the data"
         own = federation.holdings[federation.holder(self.response)]
         both = {"alone": own, "pooled": federation.subjects.columns}
         with one_thread():

@@ -220,8 +220,7 @@ def _warnings(privacy: Privacy, statement: Statement, sites: int, records: int |
     elif units is None and privacy.delta * FEW_RECORDS > 1:
         found.append(
             f"delta {privacy.delta:g} is for data of at most {1 / privacy.delta:,.0f} records: with more, "
-            "somebody "
-            "may be exposed within the promise, and the run is refused; 1e-5 or less is usual"
+            "a person may be exposed within the promise, and the run is refused; 1e-5 or less is usual"
         )
     elif records is not None and privacy.unit == "record" and privacy.delta * 10 * records > sites:
         each = records // max(sites, 1)

@@ -266,8 +266,8 @@ def _guarantee(promise: Mapping[str, Any]) -> Iterator[Block]:
     rest = f" (with probability {delta:g}, this may fail)" if delta else ""
     yield Text(
         f"Every result is {_times(promise['epsilon'])} as likely for one of two neighboring data sets as for "
-        f"the other{but}{rest}. This holds whatever else an attacker knows, now or later, and whatever they "
-        "compute from the results."
+        f"the other{but}{rest}. This holds for every attacker, with any other knowledge, now or later, and "
+        "for any computation on the results."
     )
     yield Text(f"Terms: {terms_in_words(unit, relation)}.")
     yield from _conclusions(promise)

@@ -126,7 +126,7 @@ def require_persons_once(columns: Sequence[str]) -> None:
 
 
 def require_delta(delta: float, records: int) -> None:
-    """Refuse a probability of failure that somebody among these private records would meet.
+    """Refuse a delta above one over the number of private records, at which a person may be exposed.
 
     Args:
         delta: The probability with which the promise may fail for one record.
@@ -135,8 +135,7 @@ def require_delta(delta: float, records: int) -> None:
     if delta * records > 1:
         told = (
             f"[privacy] delta = {delta:g} is not allowed: it must be at most 1 / the number of records, or "
-            "somebody "
-            f"may be exposed within the promise; say a smaller one, such as delta = {SMALL:g}"
+            f"a person may be exposed within the promise; set a smaller one, such as delta = {SMALL:g}"
         )
         raise Refused(told, rule=told)
 

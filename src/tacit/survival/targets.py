@@ -17,7 +17,7 @@ LAST_LEVEL = 0.99
 # Advice about codes of events.
 CODES = (
     'of several causes choose one, as in [data] cause = 1, or "any"; where 1 means censored and 2 the event, '
-    "as in some programs, say cause = 2"
+    "as in some programs, set cause = 2"
 )
 
 

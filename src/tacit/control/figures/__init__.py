@@ -252,7 +252,7 @@ def overlay(
     """
     rows = _returns(table, band, window)
     rows = rows[~rows["world"].isin(list(unseen))]
-    require(len(rows) > 0, "unseen", list(unseen), "not all worlds that there are")
+    require(len(rows) > 0, "unseen", list(unseen), "not all worlds")
     worlds, regimes = in_order(rows["world"]), require_few("regime", in_order(rows["regime"]))
     for regime, own in rows.groupby("regime", sort=False):
         known, allowed = in_order(own["world"]), f"the same as of all others: {', '.join(worlds)}"

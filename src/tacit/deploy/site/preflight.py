@@ -277,7 +277,7 @@ def _check_access(place: Path, path: Path) -> Iterator[CheckResult]:
     )
     if not readable:
         mend = OWNERS if inside else "give it to that user"
-        yield CheckResult(False, f"the guard's user may not read {path}", mend)
+        yield CheckResult(False, f"the guard's user cannot read {path}", mend)
 
 
 def _check_size(size: int, file: SiteFile) -> CheckResult:

@@ -62,7 +62,9 @@ def request(path: str, content: bytes, seconds: float) -> bytes:
         except OSError as error:
             raise Unanswered(f"the guard at {path} cannot be reached ({error}): is it running?") from error
         except _Truncated as error:
-            raise Unanswered(f"the guard at {path} hung up ({error}): its log says why") from error
+            raise Unanswered(
+                f"the guard at {path} closed the connection ({error}): its log has the reason"
+            ) from error
 
 
 def is_listening(path: str) -> bool:

@@ -111,7 +111,7 @@ def require_carriable(products: ProductSession) -> None:
         if total > CARRIED:
             raise Refused(
                 f"products of {products.records:,} rows and {products.order - 1:,} columns of "
-                f"{len(products.names)} parties come to {total:,} bytes of envelopes, and a server accepts "
+                f"{len(products.names)} parties need {total:,} bytes of envelopes, and a server accepts "
                 f"{CARRIED:,}: fewer records or fewer columns are needed"
             )
 

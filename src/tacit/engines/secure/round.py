@@ -465,4 +465,4 @@ def _content(answer: SignedMessage | NoReply) -> bytes | NoReply:
     if isinstance(answer, NoReply):
         return answer
     said = answer.content.get("said")
-    return said if isinstance(said, bytes) else NoReply("schema", "its answer says nothing")
+    return said if isinstance(said, bytes) else NoReply("schema", "its answer is empty")

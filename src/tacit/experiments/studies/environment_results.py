@@ -308,7 +308,7 @@ def _beside_alone(above: Sequence[str], table: "pd.DataFrame") -> list[str]:
     verb = "is" if len(above) == 1 else "are"
     # Sampling of sites makes steps vary a little.
     alike = all(abs(steps[label] / steps[ALONE] - 1) < ALIKE for label in above)
-    fair = ", at as many steps a site" if alike else "; mind the steps a site"
+    fair = ", at as many steps a site" if alike else "; note the different numbers of steps"
     return [f"{join_words(above)} {verb} above agents alone in every world{fair}."]
 
 

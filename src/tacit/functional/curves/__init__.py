@@ -356,8 +356,8 @@ def _span(times: Array, name: str) -> Domain:
         told = f"times of {name} are not allowed: some are NaN or infinite"
         raise InvalidValue(told, rule=f"times of {name} are not allowed: they must be finite")
     reached = float(times.min()), float(times.max())
-    said = reached[0] < reached[1]
-    require(said, f"domain of {name}", "not said", "said: a single time has no beginning and no end")
+    spans = reached[0] < reached[1]
+    require(spans, f"domain of {name}", "missing", "given: a single time does not determine it")
     return reached
 
 
