@@ -96,11 +96,11 @@ class NotSeparable(Refused):
 
 
 class TooFewSites(TacitError, ValueError):
-    """Not enough sites, or not enough that answered, to outvote the liars that were to be stood."""
+    """Too few sites, or too few answers, to tolerate the given number of dishonest sites."""
 
 
 class SecureAggregationFailed(TacitError):
-    """A sum in secret that was stopped, by a site that was asked what it must not answer or by too few sites.
+    """Secure aggregation was stopped: a site received a forbidden request, or too few sites remained.
 
     Nothing was unmasked.
     """

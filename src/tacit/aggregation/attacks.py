@@ -179,7 +179,7 @@ class GaussianNoise(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelFlip(Attack):
-    """Attackers train on mirrored outcomes: the shortest time becomes the longest."""
+    """Label flip: dishonest sites train on mirrored outcomes; the shortest time becomes the longest."""
 
     kind: ClassVar[str] = "label-flip"
 
@@ -308,7 +308,7 @@ class Backdoor(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveAlie(Attack):
-    """A little is enough, as many deviations off as drag the aggregate farthest under the rule in use."""
+    """ALIE, with the number of deviations that moves the aggregate farthest under the rule in use."""
 
     kind: ClassVar[str] = "adaptive-alie"
 
@@ -321,7 +321,7 @@ class AdaptiveAlie(Attack):
 
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveInnerProduct(Attack):
-    """Minus the honest mean, as long as turns the aggregate round most under the rule in use."""
+    """Inner-product manipulation, with the length that reverses the aggregate most under the rule in use."""
 
     kind: ClassVar[str] = "adaptive-inner-product"
 

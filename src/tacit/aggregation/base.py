@@ -1,7 +1,7 @@
 """Contract of an aggregator, and the base of robust rules: the number of dishonest sites they tolerate.
 
-A liar is a site that sends whatever it likes. A rule that stands f of them is refused where there are too few
-others to outvote them; f is never lowered on the way.
+A dishonest (Byzantine) site, or liar, sends arbitrary updates. A rule that should tolerate f of them is
+refused if there are too few other sites to outvote them; f is never lowered during a run.
 """
 
 from abc import ABC, abstractmethod

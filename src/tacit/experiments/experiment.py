@@ -141,7 +141,7 @@ class Experiment(Header, RunSpec):
         return self.data.distant
 
     def check(self) -> None:
-        """Refuse what these sites and this promise cannot have, data and rules, before anything is read."""
+        """Refuse data and rules that do not fit these sites or this promise, before anything is read."""
         parts = {"data": self.data, "sites": self.sites, "task": self.task}
         kinds: dict[str, Layout] = {name: part.layout for name, part in parts.items()}
         if isinstance(self.sites, NamedSites):
@@ -175,7 +175,7 @@ class Experiment(Header, RunSpec):
             return self.data.open(self.sites, self.seed, may_look=self._may_look)
 
     def withhold_details(self, *, opening: bool = False) -> AbstractContextManager[None]:
-        """Keep what refusals would tell about the records of this experiment for their owner, if private."""
+        """Withhold details of refusals about private records from all but their owner."""
         private = self.privacy.protects and not self.public
         return withhold_details(private, self.data.place, opening=opening)
 

@@ -49,13 +49,14 @@ class Privacy:
         unit: Protected unit: any one `record`, or any one whole `site`.
         delta: The probability with which the promise may fail; far below one over the number of units.
         clip: The bound of one contribution: of a record's gradient, or of a site's update.
-        clip_quantile: If given, bounds of updates follow this quantile of their lengths from round to round,
-            beginning at `clip`; what they follow is released within the same noise.
+        clip_quantile: Adaptive clipping: from round to round, the clip bound follows this quantile of the
+            norms of updates, starting at `clip`. The same noise covers updates and quantile.
         epsilon: Budget of the whole run; the noise is solved for it.
-        noise_multiplier: Or the noise, in units of the bound; the cost follows.
+        noise_multiplier: The noise in units of the clip bound, instead of `epsilon`; the price follows from
+            it.
         mechanism: `gaussian` with L2 bounds, or `laplace` with L1 bounds.
-        noise: Party that adds the noise, that is, need not be trusted beyond that: `site`, `server`, or
-            `secure` aggregation.
+        noise: The place of the noise: each `site`, so that no other party must be trusted; the `server`,
+            which must be trusted; or shares of all sites in a `secure` aggregation.
         participation: Probability with which each site joins a round; the draw is secret.
         colluders: Number of sites that may tell the server what they know without breaking the promise, where
             noise is `secure`; each knows its own share of the noise.

@@ -10,7 +10,7 @@ from tacit.runtime.keys import Key
 
 @dataclass(frozen=True, kw_only=True)
 class Poisson:
-    """Each site joins with the participation of the promise, independently and in secret; maybe none does."""
+    """Poisson sampling: each site joins independently and in secret, with the promise's participation."""
 
     kind: ClassVar[Literal["poisson", "fixed"]] = "poisson"
 

@@ -95,7 +95,7 @@ class CoordinatewiseRule(Rule, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Median(CoordinatewiseRule):
-    """The value in the middle, or half-way between the two."""
+    """The median of each coordinate of the updates."""
 
     kind: ClassVar[str] = "median"
 
@@ -161,7 +161,7 @@ class TrimmedMean(CoordinatewiseRule):
 
 @dataclass(frozen=True, kw_only=True)
 class MeanAroundMedian(CoordinatewiseRule):
-    """The mean of all but the f values farthest from the median; of two as far, the lower is kept."""
+    """The mean of all but the f values farthest from the median; ties keep the lower value."""
 
     kind: ClassVar[str] = "mean-around-median"
 

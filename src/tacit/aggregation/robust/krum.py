@@ -65,9 +65,9 @@ class Krum(KrumRule):
     """Krum: the one update with the nearest neighbors (Blanchard and others 2017); for comparison.
 
     The score is the sum of squared distances to the n - f - 1 nearest others, as in "Fixing by mixing"
-    (Allouah and others 2023); the first paper counts one neighbor less. It stands f of at least 2 f + 3
-    sites. It never averages: that cost 0.11 of concordance without any liar, and under noise the smallest
-    score is that of a liar who sends a vector without noise.
+    (Allouah and others 2023); the first paper counts one neighbor less. It tolerates f of at least 2 f + 3
+    sites. It does not average, which cost 0.11 of concordance without any dishonest site; and with noise at
+    the sites, a dishonest site that sends no noise has the smallest score.
 
     Args:
         allow_fragile: Permit Krum where every site adds noise, although it can then follow dishonest sites.
@@ -90,8 +90,8 @@ class Krum(KrumRule):
 class MultiKrum(KrumRule):
     """The mean of the n - f updates with the lowest scores of Krum (Blanchard and others 2017).
 
-    It stands f of at least 2 f + 3 sites, and costs little without liars; honest sites that differ from the
-    others are left out, and liars that hide among the others are not.
+    It tolerates f of at least 2 f + 3 sites, and costs little without dishonest sites. It leaves out honest
+    sites that differ from the others, and keeps dishonest sites that hide among them.
     """
 
     kind: ClassVar[str] = "multi-krum"
@@ -108,11 +108,11 @@ class MultiKrum(KrumRule):
 
 @dataclass(frozen=True, kw_only=True)
 class Bulyan(Rule):
-    """Krum again and again, then the mean around the median of the chosen (El Mhamdi and others 2018).
+    """Bulyan: repeated Krum, then the mean around the median of the selected (El Mhamdi and others 2018).
 
-    Of n updates n - 2 f are chosen, each the winner among those that are left; in every coordinate the
-    n - 4 f values nearest to the median are averaged. It stands f of at least 4 f + 3 sites, fewer than any
-    other rule, and throws away the most.
+    Krum selects n - 2 f of n updates, one after another; in every coordinate, the n - 4 f values nearest to
+    the median are averaged. It tolerates f of at least 4 f + 3 sites, fewer than any other rule, and discards
+    the most.
     """
 
     kind: ClassVar[str] = "bulyan"

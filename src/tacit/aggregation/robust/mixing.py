@@ -39,8 +39,8 @@ class Mixing(AggregatorBase):
     """Every update becomes the mean of the n - f nearest, itself among them; then a rule (Allouah and others
     2023, "Fixing by mixing").
 
-    It stands as many liars as the rule does, and brings any rule's error down to the order of f / n; it costs
-    a product of the updates with a matrix, and nothing without liars.
+    It tolerates as many dishonest sites as the rule, and reduces the error of any rule to the order of f / n.
+    It costs a product of the updates with a matrix, and no accuracy without dishonest sites.
 
     Args:
         then: The rule that follows.
@@ -139,9 +139,9 @@ class Mixing(AggregatorBase):
 class Bucketing(AggregatorBase):
     """Bucketing (Karimireddy and others 2022): means of buckets of sites, drawn in public; then a rule.
 
-    A liar spoils the bucket it is in, so it stands f liars only if f buckets are outvoted: f times the size
-    must be below half the sites. Means of buckets differ less than sites do, which helps where sites are
-    skew; and where only the sum of a bucket is to be seen, this is how a rule can be had at all.
+    A dishonest site spoils its bucket, so the rule must outvote f buckets: f times the size must be below
+    half the sites. Means of buckets differ less than single sites, which helps if the sites' data differ.
+    Under secure aggregation, which shows only the sum of a bucket, no other robust rule is possible.
 
     Args:
         then: The rule that follows.

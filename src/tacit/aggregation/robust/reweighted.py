@@ -42,9 +42,9 @@ EQUAL = 1e-9
 class GeometricMedian(WeightedRule):
     """The point with the smallest sum of distances to the updates (Weiszfeld 1937; Pillutla and others 2022).
 
-    It needs no f, and stands fewer liars than half the sites; asked how many, it says below a third, as the
-    others do. It costs nothing without liars; where sites are skew, the worst of them cost it 0.05 of
-    concordance, and the filter 0.02.
+    It needs no f, and tolerates dishonest sites up to half of all; like the other rules, it states a third. It
+    costs nothing without dishonest sites. If the sites' data differ, the worst attack costs it 0.05 of
+    concordance, and the covariance filter 0.02.
     """
 
     kind: ClassVar[str] = "geometric-median"
@@ -139,11 +139,11 @@ class CenteredClip(WeightedRule):
 class CovarianceFilter(WeightedRule):
     """A weighted mean without the direction in which the updates differ most (CAF, arXiv 2505.01874).
 
-    Updates far out in the top direction of the covariance lose weight, until n - 2 f of it is left; the mean
-    with the smallest top variance on the way is the result. It tolerates f of at least 2 f + 1 sites. The
-    harm by dishonest sites is bounded by the largest variance in a direction, not by that of all directions
-    together, so it holds under noise as no other rule does; without liars it costs less than 0.01 of
-    concordance.
+    Updates far out in the top direction of the covariance lose weight, until the total weight is n - 2 f; the
+    result is the mean with the smallest top variance along the way. It tolerates f of at least 2 f + 1 sites.
+    The influence of dishonest sites is bounded by the largest variance in one direction, not by the sum over
+    all directions, so it tolerates noise better than any other rule; without dishonest sites it costs less
+    than 0.01 of concordance.
     """
 
     kind: ClassVar[str] = "covariance-filter"

@@ -35,7 +35,7 @@ WORST, LEAST = 1e6, 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """Options of the choice: the table [tune].
+    """Options of the selection among candidates: the table [tune].
 
     Args:
         epsilon: The part of the budget for the choice when records that sites keep apart decide; by default a

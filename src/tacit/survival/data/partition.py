@@ -95,10 +95,9 @@ def require_cause_events(cause: Cause | None, tables: Iterable[Table], place: st
     seen = {code for code in codes if code > 0}
     if cause == "any" and codes == {1, 2}:
         told = (
-            'cause = "any" is not allowed where events are coded 1 and 2 and none 0: every record would have an '
-            "event. "
-            "Where 1 means censored and 2 the event, set cause = 2; if no record is censored, code all "
-            "events 1"
+            'cause = "any" is not allowed where events are coded 1 and 2 and none 0: every record would have '
+            "an event. Where 1 means censored and 2 the event, set cause = 2; if no record is censored, code "
+            "all events 1"
         )
         raise InvalidValue(told, rule=told)
     if isinstance(cause, int) and cause not in seen:

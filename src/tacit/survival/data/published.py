@@ -352,8 +352,8 @@ class Published(SourceBase):
 
     Args:
         held_out: The share that is held out to score models on.
-        cause: Of several causes, the one to learn about, which makes the others censored; or "any". By
-            default events keep their codes.
+        cause: The cause to learn about, of several; events of other causes then count as censored. "any"
+            counts all causes as the event. By default events keep their codes.
         standardize: Scale features to mean 0 and standard deviation 1; features of 0 and 1 stay.
     """
 

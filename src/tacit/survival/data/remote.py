@@ -59,20 +59,21 @@ class RemoteRecords(SourceBase):
     Args:
         columns: The raw features, in their order.
         time: The column of times.
-        event: The column of events: 0 censored, 1 happened, or from 1 on the cause of what happened.
-        entry: The column of the times from which on records are at risk, if that is not 0.
-        weight: The column of what records count for, if that is not 1.
-        cause: Of several causes, the one to learn about, which makes the others censored; or "any".
-        levels: The levels of each column of words; each but the first becomes a feature of 0 and 1. Those of
-            the events are their codes: first the word for censored.
+        event: The column of events: 0 for censored, 1 for the event, or the number of its cause.
+        entry: The column of entry times (left truncation), from which on a record is at risk; 0 by default.
+        weight: The column of case weights; 1 by default.
+        cause: The cause to learn about, of several; events of other causes then count as censored. "any"
+            counts all causes as the event.
+        levels: The levels of each column of words; each but the first becomes a feature of 0 and 1. For the
+            event column, the words in the order of their codes, first the word for censored.
         fill: The value for missing entries of a column: a number, or a level.
         center: The public number that is subtracted from a column.
         scale: The public number that a column is divided by after that.
         records: Number of records at all sites, if that number is public.
-        test: A file of records to score models on; for the coordinator, passed over where it is not there.
+        test: A file of records for scoring, at the coordinator; ignored where it does not exist.
         site: The column of that file that names the site of each record, if there is one.
         test_public: The records of the test file are public; if not, only a rehearsal may use them.
-        reference: A file of public records like those of the sites; for the coordinator as well.
+        reference: A file of public records like those of the sites, at the coordinator.
         public: The records of the sites are public.
     """
 

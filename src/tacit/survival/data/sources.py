@@ -56,7 +56,7 @@ class Simulated(SourceBase):
     """Simulated patients from a known model; the records are public.
 
     Args:
-        design: Its name; `tacit list data` describes each.
+        design: The simulation design; `tacit list data` describes each.
         records: Number of patients, held-out ones included.
         features: Number of features.
         held_out: The share that is held out to score models on.
@@ -132,23 +132,23 @@ class Csv(SourceBase):
     Args:
         path: The file, relative to the experiment file.
         time: The column of times.
-        event: The column of events: 0 censored, 1 happened, or from 1 on the cause of what happened.
+        event: The column of events: 0 for censored, 1 for the event, or the number of its cause.
         site: The column that names the site of each record, if there is one.
-        entry: The column of the times from which on records are at risk, if that is not 0.
-        weight: The column of what records count for, if that is not 1.
-        cause: Of several causes, the one to learn about, which makes the others censored; or "any". By
-            default events keep their codes.
-        leave: Columns that are no features, such as a number of the patient.
-        levels: The levels of each column of words; each but the first becomes a feature of 0 and 1. Those of
-            the events are their codes: first the word for censored.
+        entry: The column of entry times (left truncation), from which on a record is at risk; 0 by default.
+        weight: The column of case weights; 1 by default.
+        cause: The cause to learn about, of several; events of other causes then count as censored. "any"
+            counts all causes as the event. By default events keep their codes.
+        leave: Columns that are not features, such as the number of a patient.
+        levels: The levels of each column of words; each but the first becomes a feature of 0 and 1. For the
+            event column, the words in the order of their codes, first the word for censored.
         fill: The value for missing entries of a column: a number, or a level.
         center: The public number that is subtracted from a column.
         scale: The public number that a column is divided by after that.
         standardize: Take `center` and `scale` from the records where they are not given. This looks at all
             records, so a private run refuses it.
         test: A file of public records to score models on.
-        held_out: The share that is held out to score models on. A score tells about those records, so a
-            private run has none unless it is a rehearsal, or scores on public records; 0.2 elsewhere.
+        held_out: The share of records that is held out for scoring; 0.2 by default. A score reveals
+            something about these records, so a private run holds out none, except in a rehearsal.
     """
 
     path: str

@@ -73,7 +73,7 @@ class GridLearner(SurvivalLearner):
 
 @dataclass(frozen=True, kw_only=True)
 class LogisticHazard(GridLearner):
-    """Discrete-time hazards by a network: the chance of the event in each interval, once it is reached.
+    """Discrete-time hazards by a network: the probability of the event in each interval, given survival.
 
     Gensheimer and Narasimhan 2019; Kvamme and Borgan 2021. For the options see `SurvivalLearner`.
     """

@@ -50,7 +50,7 @@ COUNTERS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Cox(SumTask):
-    """Cox regression stratified by site, with standard errors, by Newton's method; in the open alone.
+    """Cox regression stratified by site, with standard errors, by Newton's method; only without a promise.
 
     Args:
         columns: The features to regress on; by default all of them.
