@@ -42,8 +42,8 @@ EQUAL = 1e-9
 class GeometricMedian(WeightedRule):
     """The point with the smallest sum of distances to the updates (Weiszfeld 1937; Pillutla and others 2022).
 
-    It needs no f, and tolerates dishonest sites up to half of all; like the other rules, it states a third. It
-    costs nothing without dishonest sites. If the sites' data differ, the worst attack costs it 0.05 of
+    It needs no f, and tolerates dishonest sites up to half of all; like the other rules, it states a third.
+    It costs nothing without dishonest sites. If the sites' data differ, the worst attack costs it 0.05 of
     concordance, and the covariance filter 0.02.
     """
 
