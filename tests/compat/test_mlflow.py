@@ -69,7 +69,7 @@ def test_every_round_and_what_came_of_them_can_be_read_back(patients, store, tmp
         assert found.data.metrics[f"final/federated/{name}"] == run.scores[name]
         assert found.data.metrics[f"final/pooled/{name}"] == run.baselines["pooled"][name]
     assert found.data.metrics["privacy/epsilon"] == run.privacy.epsilon
-    assert found.data.params["privacy.protects"] == "nobody"
+    assert found.data.params["privacy.protects"] == "no one"
     assert found.data.tags["privacy.rehearsal"] == "true"
     assert "REHEARSAL" in found.data.tags["mlflow.note.content"]
     kept = {entry.path for entry in known.list_artifacts(tracker.run_id)}
@@ -85,7 +85,7 @@ def test_a_run_that_was_not_kept_has_numbers_and_words_alone(patients, store):
     known = client(store)
     found = known.get_run(tracker.run_id)
     assert found.info.status == "FINISHED", "what is over is over"
-    assert found.data.params["privacy.protects"] == "nobody"
+    assert found.data.params["privacy.protects"] == "no one"
     assert "privacy.epsilon" not in found.data.params
     assert [entry.path for entry in known.list_artifacts(tracker.run_id)] == ["summary.txt"]
 

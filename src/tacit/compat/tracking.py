@@ -216,7 +216,7 @@ def promise(run: Run) -> dict[str, str]:
     said, proven = run.privacy, run.privacy.epsilon is not None and math.isfinite(run.privacy.epsilon)
     protects = said.unit is not None and not said.rehearsal and proven
     told = {
-        "protects": f"any one {said.unit}" if protects else "nobody",
+        "protects": f"any one {said.unit}" if protects else "no one",
         "rehearsal": str(said.rehearsal).lower(),
         "unit": said.unit,
         "relation": said.relation,

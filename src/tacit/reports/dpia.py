@@ -164,12 +164,9 @@ def _processing(document: Mapping[str, Any], answers: Answers) -> Iterator[Block
 
 def _scored(result: Mapping[str, Any]) -> str:
     """Describe the result: a model and, if it was scored, its main score."""
-    goal = result["goal"][0]
-    return (
-        f"a model, scored by {score_name(goal)}"
-        if goal in result["models"][0]["scores"]
-        else "a model, not scored"
-    )
+    goal, models = result["goal"][0], result["models"]
+    scored = bool(models) and goal in models[0]["scores"]
+    return f"a model, scored by {score_name(goal)}" if scored else "a model, not scored"
 
 
 def _form(answers: Answers, *names: str) -> Questionnaire:

@@ -142,7 +142,7 @@
       gone = lost;
     };
     const ask = async () => {
-      // Nobody looks, or somebody is about to copy what would be taken from under their hands.
+      // The page is hidden, or the reader is selecting text that a refresh would replace.
       if (document.hidden || !getSelection().isCollapsed) return true;
       const headers = tag ? { "If-None-Match": tag } : {};
       const answer = await fetch(location.href.split("#")[0], { cache: "no-store", headers });
