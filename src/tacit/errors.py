@@ -107,7 +107,7 @@ class SecureAggregationFailed(TacitError):
 
 
 class SitesUnreachable(TacitError):
-    """Sites that a run cannot do without and that do not answer; what was done so far is kept."""
+    """Required sites do not answer; finished work is kept."""
 
 
 class BudgetExhausted(TacitError):
@@ -127,7 +127,7 @@ class LedgerTampered(LedgerError):
 
 
 class RunUnusable(TacitError):
-    """A run's directory that cannot be read, written or resumed; what was written before is intact."""
+    """A run's directory cannot be read, written or resumed; its earlier files are intact."""
 
 
 def escape(text: str) -> str:
@@ -196,25 +196,25 @@ def hint(given: object, words: Iterable[str]) -> str:
 
 
 def require_positive(field: str, given: object) -> None:
-    """Refuse what is not a positive, finite number."""
+    """Refuse a value that is not a positive, finite number."""
     require(is_between(given, 0, math.inf), field, given, "a finite number above 0")
 
 
 def require_rate(field: str, given: object, least: float = 0.0) -> None:
-    """Refuse what is not a probability above 0; options also refuse one that is as good as 0."""
+    """Refuse a value that is not a probability above 0, or above `least`."""
     fits = is_between(given, math.nextafter(least, 0) if least else 0, math.nextafter(1, 2))
     require(fits, field, given, f"above 0{f' (at least {least:g})' if least else ''} and at most 1")
 
 
 def require_name(field: str, given: object) -> None:
-    """Refuse what cannot name a directory everywhere."""
+    """Refuse a name that is not valid for a directory on every system."""
     plain = isinstance(given, str) and re.fullmatch(r"[\w.+-]+( [\w.+-]+)*", given) and given.strip(".")
     require(bool(plain), field, given, "letters, digits and . _ + - alone: it names a directory")
     require(len(cast(str, given)) <= LONGEST_NAME, field, given, f"at most {LONGEST_NAME} characters long")
 
 
 def require_count(field: str, given: object, most: int = MOST_COUNT) -> None:
-    """Refuse what is not a whole number from 1 to `most`."""
+    """Refuse a value that is not a whole number from 1 to `most`."""
     whole = isinstance(given, int) and not isinstance(given, bool) and given >= 1
     require(whole, field, given, "a whole number of at least 1")
     require(cast(int, given) <= most, field, given, f"at most {most:,}")

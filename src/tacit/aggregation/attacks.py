@@ -1,8 +1,8 @@
-"""Attacks by lying sites, to rehearse with before a real one comes: on their records, or on what they send.
+"""Attacks by dishonest (Byzantine) sites, for rehearsals: on their records, or on their updates.
 
 Liars know everything: each other, the honest updates and the rule that combines them. Each attack says what
 liars do to their records before the first round, or what they send instead of their updates. Nothing here
-protects anybody, and no run but a rehearsal takes one.
+protects anyone; only rehearsals and open runs accept one.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Mechanisms with canaries in them: the same clip, noise and price, and made-up units beside the real ones.
+"""Mechanisms with canaries: the same clipping, noise and price, with made-up units added to the real ones.
 
 A canary has a coordinate, a row or a small world of its own that no model uses, so canaries touch neither the
 training nor each other. Each is there or not by the toss of a coin. What a mechanism makes of it is kept as
@@ -224,7 +224,7 @@ class CanariedSiteLevel(SiteLevel):
 
 @dataclass(frozen=True, kw_only=True)
 class CanariedSecureSum(SecureSum):
-    """Sums that are taken in secret, and those of small federations of canaries alone.
+    """Secure aggregation with canaries: the sums of the sites, and of small federations of canaries.
 
     The adversary knows the shares of noise of those it works with; what it sees beyond them has the least
     number of shares that the price counts on.
@@ -281,7 +281,7 @@ def _is_of(release: Release, column: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class CanariedGramMatrix(GramMatrix):
-    """Products of all columns, and those of canaries alone, each exchanged for what is furthest from it."""
+    """Gram matrix with canaries: products of columns and of canaries, each replaced by its farthest row."""
 
     canaries: Canaries
 
@@ -308,7 +308,7 @@ class CanariedGramMatrix(GramMatrix):
 
 @dataclass(frozen=True, kw_only=True)
 class CanariedSecureGram(ClippedSecureGram):
-    """Products that are taken in secret, and those of small federations of the same parties on one canary.
+    """Secure products with canaries: those of the parties, and of small federations of them on one canary.
 
     The adversary knows the noise of the parties it works with, as many as the price allows for.
     """

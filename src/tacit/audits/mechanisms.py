@@ -1,4 +1,4 @@
-"""Adversaries of every way in which anything private leaves: each tells the worst neighbors apart.
+"""Attacks on every mechanism: each adversary distinguishes the worst neighboring data sets.
 
 An adversary uses nothing but the mechanism's own methods, the ones that a run calls, and knows everything but
 whether its canary is there. Beside those listed in `PRIMITIVES`, the autoencoder that makes up records uses
@@ -285,7 +285,7 @@ def local_work() -> Primitive:
 
 @dataclass(frozen=True, eq=False)
 class ScoreRecorder:
-    """Keeps the scores of what a mechanism says of coordinates."""
+    """Recorder of the scores that a mechanism gives for coordinates."""
 
     mechanism: RecordLevel
     price: Release
@@ -361,7 +361,7 @@ def products() -> Primitive:
 
 
 def secure_products() -> Primitive:
-    """Products of all curves that parties take in secret."""
+    """Attack secure products of all curves of the parties."""
     mechanism = ClippedSecureGram(
         multiplier=0.5, radii=dict.fromkeys("xyz", 1.0), widths=((1,), (1,), (1,)), records=1, rehearsal=True
     )
@@ -383,7 +383,7 @@ def histogram() -> Primitive:
 def choice(
     mechanism: Selection | PrivateQuantile, pair: Mapping[bool, Sequence[float]], seen: Callable[[Any], bool]
 ) -> Primitive:
-    """One of several is chosen: an adversary waits for the outcome that tells its worst neighbors apart."""
+    """Attack private selection: one outcome distinguishes the worst neighbors."""
     return one_by_one(
         mechanism,
         (mechanism.release(),),

@@ -1,4 +1,4 @@
-"""Membership inference: attacks without and with the privacy policy, beside the proven bound.
+"""Membership inference: attacks without and with the privacy policy, and the proven bound.
 
 The experiment is repeated many times, each time with a random half of its records, so that each model's
 training records are known. The attacker computes the loss of a model on a record, and compares it with

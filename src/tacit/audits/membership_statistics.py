@@ -55,7 +55,7 @@ ENOUGH = 32
 
 @dataclass(frozen=True, kw_only=True)
 class AttackResult:
-    """Accuracy with which one score tells members from others.
+    """Accuracy with which one score distinguishes members from non-members.
 
     Args:
         auc: The probability that a member has the higher score than another subject; ties count one half. 1/2
@@ -295,7 +295,7 @@ def membership(
     *,
     alarms: float = ALARMS,
 ) -> CurveMembership:
-    """Attack a model by what it predicts for its own subjects and for others.
+    """Attack a model by its predictions for its training subjects and for others.
 
     Args:
         members: True and predicted curves of subjects that the model was fitted to (subjects, times).

@@ -92,7 +92,7 @@ def handle_errors(*, json: bool, debug: bool, trust: bool = False) -> Generator[
 
 
 def print_document(content: Mapping[str, Any]) -> None:
-    """Print one JSON document; what is not finite becomes null."""
+    """Print one JSON document; numbers that are not finite become null."""
     import msgspec
 
     text = msgspec.json.format(msgspec.json.encode(finite(content)), indent=2).decode()

@@ -236,7 +236,7 @@ class PrivacyManager:
         return _rebuild(gradients, clip_rows(_flat(gradients), self.clip_norm))
 
     def add_gaussian_noise(self, gradients: Gradients) -> Gradients:
-        """Charge one release and add its noise; what is too long is clipped first, or the noise would not do.
+        """Charge one release, clip to the bound, and add noise.
 
         Raises:
             BudgetExhausted: The budget is spent; nothing was charged and nothing is released.
@@ -281,7 +281,7 @@ class DPSGDTrainer:
         self.steps = self.clipped = 0
 
     def clip_and_noise_gradients(self, gradients: Gradients) -> Gradients:
-        """One private release; every call is charged, whatever the loop calls a round."""
+        """Make one private release; every call is charged, also several in one round."""
         with suppress_warnings():
             long = bool(lengths(_flat(gradients)) > self.privacy_manager.clip_norm)
         private = self.privacy_manager.release(gradients, depth=3)

@@ -63,7 +63,7 @@ class TensorBoard:
         self.close()
 
     def close(self) -> None:
-        """Write what is left; afterwards nothing more is written."""
+        """Write the remaining values, and close."""
         if not self._over:
             self._writer.close()
             self._over = True

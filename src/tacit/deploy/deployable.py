@@ -200,7 +200,7 @@ class DataSplit:
 def split_data(
     experiment: Experiment, federation: Federation, out: Place
 ) -> tuple[Document, dict[str, Document]]:
-    """Hand every site its part of the data, and say what the deployed experiment is.
+    """Give each site its part of the data, and describe the deployed experiment.
 
     Args:
         experiment: An experiment whose data are in one place.

@@ -171,7 +171,7 @@ def renew_certificate(coordinator: str | Path, authority: str | Path, days: int 
 
 
 def renew_keys(site: str | Path) -> str:
-    """New keys for a site, made where it lives; what others must be told, as a line of their files.
+    """Make new keys on a site's machine; return the line that the other parties need in their files.
 
     Raises:
         InvalidFile: A file cannot be read or replaced; where that is known beforehand, none is changed.

@@ -27,7 +27,7 @@ FORMAT = "tacit letter 1"
 
 
 class Unreadable(TacitError):
-    """A letter that cannot be what it claims to be."""
+    """A message that does not have the claimed form."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)

@@ -76,7 +76,7 @@ class AttackTrials(CellBatch[AttackCell, "AttackScores"]):
 
     @classmethod
     def construct(cls, document: Table, folder: Path) -> Self:
-        """The trials that a document says."""
+        """Construct the trials of a document."""
         table = document.get("attack")
         if not isinstance(table, dict):
             raise InvalidFile('[attack] is missing: give one, such as kinds = ["sign-flip"] and liars = 2')
@@ -131,7 +131,7 @@ class AttackTrials(CellBatch[AttackCell, "AttackScores"]):
         return federation
 
     def check(self) -> None:
-        """Refuse what is no rehearsal, and data among which some attack cannot be tried."""
+        """Refuse runs that are not rehearsals, and data on which an attack cannot run."""
         _ = self.promises, self.federation
 
     def run_cell(self, cell: AttackCell, place: Path | None) -> Row:

@@ -1,4 +1,4 @@
-"""One engine for many runs: cells, worker processes, rows on disk, and going on with what was cut off.
+"""Batches of runs: cells, worker processes, rows on disk, and resuming an interrupted batch.
 
 A batch says which runs there are, and what to keep of each: sweeps, studies, attack trials and tunings are
 specs and results on it. A cell is known by its name alone, so it can be run anywhere, in any order, and comes
@@ -44,7 +44,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A run's place in a batch; its text is what people are told."""
+    """Cell of a batch: one run, with its description."""
 
     @property
     def row(self) -> Row:
@@ -156,7 +156,7 @@ class CellBatch(ABC, Generic[CellKind, ResultKind]):
         return {cell: row for cell, row in rows.items() if row["failed"] is None or not self.retries}
 
     def begin(self, directory: Directory, rows: Mapping[CellKind, Row]) -> None:
-        """Write down what is finished: a line that was cut off is gone."""
+        """Write the finished rows, without an incomplete last line."""
         directory.write(CELLS, b"".join(msgspec.json.encode(row) + b"\n" for row in rows.values()))
 
     def keep(self, directory: Directory, rows: Mapping[CellKind, Row], row: Row) -> None:
@@ -260,7 +260,7 @@ class BatchResult(ABC, Generic[CellKind]):
 
     @cached_property
     def frame(self) -> "pd.DataFrame":
-        """One row for each run that is known; what is averaged stands together."""
+        """One row for each finished run; runs that are averaged are adjacent."""
         import pandas as pd
 
         known = [(cell, self.rows[cell]) for cell in self._in_order() if cell in self.rows]
@@ -291,7 +291,7 @@ class BatchResult(ABC, Generic[CellKind]):
 
     @abstractmethod
     def summary(self) -> str:
-        """The batch for people: what was run, the means, and what failed."""
+        """Summarize the batch in text: the runs, the means, and the failures."""
 
     @abstractmethod
     def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
@@ -344,7 +344,7 @@ class BatchResult(ABC, Generic[CellKind]):
 
 
 def row_of(cell: Cell, scored: Callable[[], Row]) -> Row:
-    """The row of a cell: its name and what is found, or why nothing is."""
+    """Return the row of a cell: its name and its results, or the reason why there are none."""
     try:
         with one_thread():
             return {**cell.row, **scored(), "failed": None}

@@ -1,4 +1,4 @@
-"""Experiments: what a file asks for, what that will cost, and running it. Reading one touches no data."""
+"""Experiment files: their options, price and execution. Reading a file touches no data."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

@@ -140,7 +140,7 @@ def notes_of(swept: SweepResult) -> list[str]:
 
 
 def curve(swept: SweepResult) -> "Picture | None":
-    """The score that counts against what is swept; None where no run has one, or lines are too many."""
+    """Draw the main score against the swept option; None without scores, or with too many lines."""
     from tacit.reports.plots.style import PALETTE
 
     rows = _rows(swept)

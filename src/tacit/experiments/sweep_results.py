@@ -100,7 +100,7 @@ class SweepResult(BatchResult[SweepCell]):
         return all(isinstance(sort_value(text), float) for text in self.batch.swept[key])
 
     def table(self) -> "pd.DataFrame":
-        """Means over seeds of the runs that have scores, by what is swept; `n` runs each.
+        """Means over seeds of the runs with scores, by the swept options; `n` runs each.
 
         Beside each score are `<score>_low` and `<score>_high`. What they are is in `interval`: the ends of
         the 95 % interval of the mean (`t`, Student's), or of two runs the smaller and the larger (`range`);
@@ -168,19 +168,19 @@ class SweepResult(BatchResult[SweepCell]):
         ]
 
     def summary(self) -> str:
-        """The sweep for people: what was run, the means with their intervals, and what failed."""
+        """Summarize the sweep in text: the runs, the means with intervals, and the failures."""
         from tacit.experiments.sweep_report import summarise
 
         return summarise(self)
 
     def figure(self) -> "Picture | None":
-        """The score against what is swept, with bands; None where that cannot be drawn."""
+        """Draw the score against the swept option, with bands; None if that is impossible."""
         from tacit.experiments.sweep_report import curve
 
         return curve(self)
 
     def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
-        """Draw the score against what is swept, as PNG."""
+        """Draw the score against the swept option, as PNG."""
         from tacit.reports.plots.style import save_figure
 
         drawn = self.figure()
@@ -256,7 +256,7 @@ def _means(rows: Sequence[Row], scores: Sequence[str]) -> Row:
 
 
 def interval_of(values: Sequence[float]) -> tuple[float | None, float | None, str | None]:
-    """The ends of an interval of these values and what it is: `t`, `range`, or nothing of a single one."""
+    """Return the ends of an interval of these values, and its kind, `t` or `range`; none for one value."""
     if len(values) < 2:
         return None, None, None
     if len(values) < ENOUGH:

@@ -124,7 +124,7 @@ class Sweep(CellBatch[SweepCell, "SweepResult"]):
 
     @classmethod
     def construct(cls, document: Table, folder: Path) -> Self:
-        """The sweep that a document with a table [sweep] says."""
+        """Construct the sweep of a document with a table [sweep]."""
         asked = construct(SweepSpec, "sweep", document["sweep"])
         swept = values_by_key(asked.set)
         for key in swept:
@@ -306,7 +306,7 @@ def baseline_changes(changes: Changes) -> Changes:
 
 
 def _build_sweep(lists: list[str], seeds: int | None, document: Table, folder: Path) -> Sweep:
-    """The sweep that a file and a command line say together."""
+    """Construct the sweep of a file and a command line."""
     if "sweep" in document and lists:
         raise InvalidFile("its table [sweep] lists the values: remove either that or the lists")
     given = document.get("sweep", {"set": lists})

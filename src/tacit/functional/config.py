@@ -1,4 +1,4 @@
-"""Public options of a fit of curves by curves: boosting, basis, units, what is released, clip radii.
+"""Options of function-on-function regression: boosting, basis, units, release, clip radii; all are public.
 
 The defaults of boosting were tuned on simulated designs.
 

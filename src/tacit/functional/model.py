@@ -1,4 +1,4 @@
-"""A fitted model of curves: its surfaces, how it came about, and what it predicts, party by party.
+"""Fitted model of curves: surfaces, boosting path, and predictions, party by party.
 
 To predict, each party works out the part of its own curves (`contribution`); only the sum of those parts, a
 prediction, is seen by the party that asks. Raw curves stay where they are.

@@ -85,7 +85,7 @@ class Boosting(FunctionalConfig, TaskBase):
     usual: ClassVar[Mapping[str, Any]] = {"rounds": 1, "data": "simulated-curves", "sites": "columns"}
 
     def with_privacy(self, privacy: Privacy | Open) -> Self:
-        """This as a promise wants it: what is released, and how many coordinates of a curve."""
+        """Resolve the release, and the number of coordinates of a curve, for a promise."""
         if isinstance(privacy, Open):
             radius = None if self.radius == "private" else self.radius
             return replace(self, release=self.release or "local", radius=radius)
@@ -155,7 +155,7 @@ class Boosting(FunctionalConfig, TaskBase):
         require(not missing, "radius", self.radius, allowed)
 
     def with_mechanism(self, mechanism: Mechanism) -> Self:
-        """This with what is public about the noise."""
+        """Return the task with the public facts about the noise."""
         if type(mechanism) is NoPrivacy:
             return self
         own = cast("LocalColumns | GramMatrix | ClippedSecureGram", mechanism)
@@ -228,7 +228,7 @@ class Boosting(FunctionalConfig, TaskBase):
         return encode_sums(whole, self.column_blocks.columns - self.width_y, self.folds)
 
     def join_products(self, updates: Updates) -> Array:
-        """Products that were taken in secret, in the order of the model instead of that of the parties."""
+        """Reorder secure products from the order of the parties to that of the model."""
         side = self.column_blocks.columns + 1
         order = np.concatenate([[0], 1 + self.column_blocks.by_party()])
         whole = from_upper_triangle(updates.matrix[0])[np.ix_(order, order)]

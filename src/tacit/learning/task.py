@@ -129,7 +129,7 @@ class Task(TrainingSpec, Protocol):
 
     @property
     def identity(self) -> str | None:
-        """Everything that its work depends on beside data and state; None if that cannot be written down."""
+        """Identity of the task's work apart from data and state; None if it cannot be written to a file."""
         ...
 
     @property
@@ -325,7 +325,7 @@ class TaskBase(Work):
 
     @property
     def identity(self) -> str | None:
-        """Everything that its work depends on beside data and state; None if that cannot be written down."""
+        """Identity of the task's work apart from data and state; None if it cannot be written to a file."""
         return None
 
     @property

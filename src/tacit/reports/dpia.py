@@ -152,7 +152,7 @@ def _processing(document: Mapping[str, Any], answers: Answers) -> Iterator[Block
             ("Data of the sites", HELD.get(document["layout"], HELD["rows"])),
             *([("Place of the data", ONE_MACHINE)] if on_one_machine(document) else []),
             *([("Columns", f"{len(columns)}, listed below")] if columns else []),
-            ("Result", _scored(document["result"])),
+            ("Result", _describe_result(document["result"])),
         )
     )
     unknown = () if columns else ("columns",)
@@ -162,7 +162,7 @@ def _processing(document: Mapping[str, Any], answers: Answers) -> Iterator[Block
         yield _items(f"The {len(columns)} columns", columns)
 
 
-def _scored(result: Mapping[str, Any]) -> str:
+def _describe_result(result: Mapping[str, Any]) -> str:
     """Describe the result: a model and, if it was scored, its main score."""
     goal, models = result["goal"][0], result["models"]
     scored = bool(models) and goal in models[0]["scores"]

@@ -1,4 +1,4 @@
-"""A prepared run on its sites: what it asks of them once, and the tickets that it pays by.
+"""Prepared run on its sites: its queries, and the tickets of its charges.
 
 Whatever is asked is paid first; after a crash the same question is asked again with the same noise, at no new
 price. A ticket is the name of a single charge, by which what was cut off is recognized: a keyed digest of
@@ -75,7 +75,7 @@ class RunContext:
         return self.prepared.mechanism
 
     def begin(self, directory: Directory, ledger: Ledger, key: Key, data: str) -> tuple[Self, Checkpoint]:
-        """This with everything known that is bought before the first round, and where the run stands.
+        """Buy everything that is needed before the first round; return the context and the checkpoint.
 
         The budget is set, and made sure to bear the whole run, before the first of it is paid.
         """
@@ -301,5 +301,5 @@ def choices_of(tables: Mapping[str, Any], augment: object) -> str | None:
 
 
 def digest(key: Key, purpose: str, content: bytes) -> str:
-    """A fingerprint that tells nothing to those who do not know the run's secret."""
+    """Fingerprint that reveals nothing without the run's secret."""
     return hmac.digest(key.entropy, repr(purpose).encode() + content, "sha256").hex()

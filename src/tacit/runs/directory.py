@@ -206,7 +206,7 @@ class Directory:
                 files.sync(place.parent)
 
     def write_checkpoint(self, point: Checkpoint) -> None:
-        """Keep where the run stands."""
+        """Write a checkpoint."""
         if self.path is None:
             return
         from safetensors.numpy import save

@@ -1,4 +1,4 @@
-"""A run and its face: what came of it, what it promised, what to predict with; and whether its files agree.
+"""Run: result, promise, model, and verification of its files.
 
 A run directory holds the same facts several times: the ledger has every release, the statement has the price,
 the checkpoint has the head of the ledger and the digest of the statement. A change of one of them and not of
@@ -158,7 +158,7 @@ class Run:
         }
 
     def summary(self) -> str:
-        """The run for people: the promise, the scores beside both baselines, what is not protected."""
+        """Summarize the run in text: promise, scores with both baselines, unprotected data."""
         from tacit.reports.text import summary
 
         return summary({**self.as_dict(), "statement": self.privacy.sentences()})

@@ -408,7 +408,7 @@ class Trainer:
         self.context.keep(number, known)
 
     def require_everybody(self, updates: Updates, names: Sequence[str], mechanism: Mechanism) -> None:
-        """Refuse to go on without a party whose columns are missing; what was paid for may be asked again."""
+        """Refuse to continue without the columns of a party; paid requests may be repeated."""
         missing = [name for name in names if name not in updates.names]
         if self.context.joins and missing and mechanism.groups(names) is None:
             raise Refused(

@@ -58,7 +58,7 @@ def trusting(trusted: bool = True) -> Generator[None]:
 
 @contextmanager
 def announcing(announce: Callable[[str], None]) -> Generator[None]:
-    """Say what is about to be imported, and from where."""
+    """Announce the import of a module and its origin."""
     token = _announce.set(announce)
     try:
         yield

@@ -1,4 +1,4 @@
-"""A few words and numbers as HTML, for notebooks that show what a cell came to.
+"""Short HTML of words and numbers, for the output of notebook cells.
 
 It lies below everything that has something to show. Words are escaped here, and nowhere else has to be.
 """

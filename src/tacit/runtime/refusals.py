@@ -153,7 +153,7 @@ def withholding(
 
 
 def keep_traceback(error: Exception) -> str | None:
-    """Write down what a bug says while private records were worked on, for their owner alone.
+    """Write the traceback of a bug on private records to a file that only their owner can read.
 
     Returns:
         Where it is, in words; None if the bug had nothing to do with private records.

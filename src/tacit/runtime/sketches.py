@@ -1,4 +1,4 @@
-"""Sketches of data sets, by which records in common are counted and told from coincidences.
+"""Sketches of data sets: they count common records, and distinguish them from coincidences.
 
 A sketch is a bottom-k sample: the records with the smallest digests, the same ones in every data set that
 holds them. The second record of a digest, the third and so on are elements of their own, so that records that

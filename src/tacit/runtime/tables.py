@@ -210,7 +210,7 @@ def resolve_paths(origin: Mapping[str, Any] | None) -> Table:
 
 
 def build(name: str, document: Table, folder: Path, known: Kinds) -> Any:  # noqa: ANN401
-    """The object that a table stands for; without a kind, the first one that is known."""
+    """Build the object that a table describes; without a kind, the first known one."""
     table = _table(name, document.get(name, {}))
     constructor = _constructor(name, table.pop("kind", next(iter(known))), folder, known)
     if name == "aggregation" and "then" in table:

@@ -203,7 +203,7 @@ class Encoding:
 
 
 def infer_encoding(frame: "pd.DataFrame") -> Encoding:
-    """The encoding that public records suggest: all their levels, and for what is missing the usual value.
+    """Infer the encoding from public records: all levels, and the usual value for missing entries.
 
     That is the median of numbers, and the most frequent word.
     """
@@ -223,7 +223,7 @@ def infer_encoding(frame: "pd.DataFrame") -> Encoding:
 
 
 def with_scaling(frame: "pd.DataFrame", given: Encoding, place: str = "data") -> Encoding:
-    """The encoding with the mean and the spread of each column of numbers that it says nothing about.
+    """Return the encoding with mean and spread of each numeric column for which it has none.
 
     Columns of 0 and 1, and such of one value, stay as they are. Ask who may look before you call it.
     """

@@ -343,7 +343,7 @@ class Variants(SplitBase):
 
     @property
     def names(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride] computed
-        """The sites: copies that differ in nothing but their number stand beside each other."""
+        """Names of the sites; copies of one environment are adjacent."""
         return tuple(name for label in self.variants for name in self._site_names(label))
 
     def _site_names(self, label: str) -> list[str]:

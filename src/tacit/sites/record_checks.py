@@ -1,4 +1,4 @@
-"""Checks of records before anything is charged, whatever is learned from them.
+"""Checks of records before anything is charged, for every task.
 
 A run on wrong records costs as much epsilon as one on right ones. What makes it useless, or its
 promise weaker than stated, is refused by the column and the rule; where records are private, nothing else is
@@ -89,7 +89,7 @@ def require_units(federation: RowFederation, delta: float | None) -> None:
 
 
 def require_single(table: Table, place: str) -> None:
-    """Refuse records of which each is there twice or more: a person then has more than one record.
+    """Refuse tables in which every record occurs at least twice: a person then has several records.
 
     A promise about single records would protect such a person at a multiple of the stated epsilon.
     """

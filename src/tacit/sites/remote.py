@@ -1,4 +1,4 @@
-"""Federations whose data are elsewhere: who takes part, and what is agreed about what they hold.
+"""Remote federations: the participants, and the agreement about their data.
 
 A coordinator plans, solves and scores with one of these; whatever would need the data themselves is refused.
 """

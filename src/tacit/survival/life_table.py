@@ -173,7 +173,7 @@ class Exits:
 
     @cached_property
     def reliable_intervals(self) -> int:
-        """Number of intervals, from the first on, whose number at risk stands out of the noise."""
+        """Number of intervals, from the first on, whose number at risk exceeds the noise."""
         left = (self.events.shape[2] + self._stays) * np.arange(len(self.times), 0, -1) + self._stays
         firm = self.at_risk.sum(axis=0) >= FIRM * np.sqrt(self.variance * len(self.at_risk) * left)
         return len(firm) if bool(firm.all()) else int(np.argmin(firm))

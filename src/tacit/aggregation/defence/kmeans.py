@@ -120,7 +120,7 @@ def centre_distances(points: Array, centres: Array) -> Array:
 
 
 def match_labels(labels: Labels, reached: Array, models: Array) -> Labels:
-    """The labels as numbers of models, each group beside the model it is nearest to, all in all."""
+    """Match labels to models: the assignment with the smallest total distance."""
     from scipy.optimize import linear_sum_assignment
 
     groups = range(int(labels.max()) + 1)

@@ -124,7 +124,7 @@ class Sensitivity:
 
 
 class SensitivityExceeded(TacitError, AssertionError):
-    """One record moves further what is let out than was claimed; `found` holds the data that show it."""
+    """One record moves a release further than claimed; `found` holds the data that show it."""
 
     def __init__(self, found: Sensitivity) -> None:
         super().__init__(

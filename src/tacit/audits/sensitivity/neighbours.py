@@ -134,7 +134,7 @@ def search_worst(
     neighbours: int,
     draw: np.random.Generator,
 ) -> tuple[Movement, NeighbourCandidate]:
-    """The neighbors that an answer moves furthest between, of as many as asked for.
+    """Search the neighboring data sets between which an answer differs most.
 
     Half of them are drawn, the others come from changing the worst of those as long as that makes them worse.
     """

@@ -1,4 +1,4 @@
-"""Writing a model down for others: everything is made first, so that whatever fails leaves no file behind.
+"""Export of a model: everything is made before anything is written, so that a failure leaves no file.
 
 A model card states inputs, outputs, training, evaluation, privacy and limitations of a model as plain data.
 It is made from a run, which holds nothing private. Facts that only people know are left blank.

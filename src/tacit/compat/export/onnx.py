@@ -37,7 +37,7 @@ class Graph:
     outputs: dict[str, int] = field(default_factory=dict[str, int])
 
     def add(self, operation: str, *entering: str, into: str | None = None, **how: Any) -> str:
-        """Do something to what is there; the name of what comes out."""
+        """Add an operation to the graph; return the name of its output."""
         made = into or f"{operation.lower()}_{len(self.nodes)}"
         self.nodes.append((operation, entering, made, how))
         return made
@@ -50,7 +50,7 @@ class Graph:
         return made
 
     def show(self, name: str, width: int) -> None:
-        """Let something be an output."""
+        """Declare an output of the graph."""
         self.outputs[name] = width
 
     def layer(self, current: str, tensors: Mapping[str, NDArray[np.float64]], name: str) -> str:

@@ -64,7 +64,7 @@ __getattr__ = lazy(__name__, _HOMES)
 
 
 class Explained(UserWarning):
-    """An option that was given but is not taken literally; the text says why, and what is done instead."""
+    """A given option has another effect than in the original; the text explains it."""
 
 
 def explain(texts: list[str], *, depth: int = 2) -> None:

@@ -78,7 +78,7 @@ ALIVE = ("pending", "starting", "running")
 
 
 def coordinate(meet: Meet, settings: Mapping[str, Any]) -> None:
-    """Run the experiment of a folder; what comes of it is in the run's own folder, errors included."""
+    """Run the experiment of a folder; the run's own folder has the result, or the error."""
     folder, resume = Path(str(settings[FOLDER])), bool(settings[RESUME])
     out = Path(str(settings[OUT])) if settings[OUT] else default_place(folder, resume=resume)
     out.mkdir(parents=True, exist_ok=True)

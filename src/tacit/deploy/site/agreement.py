@@ -216,7 +216,7 @@ def set_up(experiment: Experiment, stop: Stopping | None = None) -> PreparedRun:
 
 
 def require_limits(experiment: Experiment, limits: SiteLimits) -> None:
-    """Refuse what a site does not let happen, whatever it costs."""
+    """Refuse an experiment beyond the limits of the site, at any price."""
     kind, privacy = experiment.task.kind, experiment.privacy
     if limits.tasks and kind not in limits.tasks:
         raise Refused(f"task {kind} is not allowed at this site: {', '.join(limits.tasks)} is")

@@ -33,7 +33,7 @@ class LastAnswer(msgspec.Struct, frozen=True):
 
 
 class AnswerLog:
-    """A file of lines that are only ever added, and beside it the last answer of each experiment.
+    """Append-only log of answers, and the last answer of each experiment.
 
     Args:
         path: The file.
@@ -79,7 +79,7 @@ class AnswerLog:
         self._known[experiment, about] = asked
 
     def require_new(self, experiment: str, about: str) -> None:
-        """Refuse what was answered before, whatever is asked."""
+        """Refuse any request that was answered before."""
         if (experiment, about) in self._known:
             raise Refused(
                 f"{about} of this experiment was answered before, for another request: the budget does not "

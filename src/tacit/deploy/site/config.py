@@ -196,7 +196,7 @@ def entropy(folder: str | Path) -> bytes:
 
 
 def keep_secret(file: Path, content: bytes) -> None:
-    """Write a new file that its owner alone may read; one that is there already is never overwritten."""
+    """Write a new file that only its owner can read; never overwrite a file."""
     try:
         files.create(file, content)
     except OSError as error:
@@ -204,7 +204,7 @@ def keep_secret(file: Path, content: bytes) -> None:
 
 
 def accept(folder: str | Path, experiment: str | Path) -> Table:
-    """Take over into a site's file what an experiment says of the data; what was taken over.
+    """Copy the data rules of an experiment into a site's file; return them.
 
     What could not be used before may be tried again after that.
 

@@ -145,7 +145,7 @@ class Guard:
 
     @suppress_warnings()
     def answer(self, content: bytes) -> bytes:
-        """The answer to whatever has come, signed; a refusal says why, as far as that may be told."""
+        """Sign the answer to a message; a refusal has a reason, as far as it may be disclosed."""
         try:
             letter = open_message(content, self._coordinator, reader=self.file.name)
             if letter.about not in self._doing:
@@ -303,7 +303,7 @@ class Guard:
 
 
 def lock(folder: Path) -> int:
-    """The only guard of a folder, from before it reads what was answered until its process ends."""
+    """Lock a folder for one guard, before it reads its log and until its process ends."""
     handle = os.open(folder / "state", os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -95,7 +95,7 @@ class Flower:
 
 
 def client_app() -> "ClientApp":
-    """The relay of a site: what Flower brings goes to the guard, and what the guard says goes back."""
+    """Relay of a site, between Flower and the guard."""
     from flwr.app import ConfigRecord, Message, RecordDict
     from flwr.clientapp import ClientApp
 

@@ -87,7 +87,7 @@ def is_listening(path: str) -> bool:
 
 
 def serve(path: str, answer: Callable[[bytes], bytes], *, stop: threading.Event | None = None) -> None:
-    """Answer requests at a socket, one at a time and in order, until told to stop.
+    """Answer requests at a socket, one at a time and in order, until stopped.
 
     A client that hangs up, sends half a request or sends nothing is disconnected, and the next is served.
 

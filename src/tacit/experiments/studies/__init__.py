@@ -48,7 +48,7 @@ def load(path: str | Path) -> BatchResult[Any] | None:
 
 
 def construct_study(document: Table, folder: Path) -> Study:
-    """The study that a document says: of worlds, or else of curves, by what its task learns from."""
+    """Construct the study of a document: of environments or of curves, depending on its task."""
     if "study" not in document:
         raise InvalidFile(
             "[study] is missing: give one, such as parties = [2, 4] and replicates = 10 for curves, or "

@@ -125,7 +125,7 @@ class CurveCell(Cell):
         return super().from_row({**row, "epsilon": math.inf if row["epsilon"] == OPEN else row["epsilon"]})
 
     def seed(self, study: int) -> int:
-        """The seed of its run, made of its name: every cell has noise of its own, whatever else there is."""
+        """Seed of its run, derived from its name, so that every cell has its own noise."""
         key = Key(study) / "study" / self.replicate / self.fold / self.release / repr(self.epsilon)
         return int((key / self.parties).generator().integers(2**62))
 
@@ -152,7 +152,7 @@ class CurveStudy(CellBatch[CurveCell, "CurveStudyResult"]):
 
     @classmethod
     def construct(cls, document: Table, folder: Path) -> Self:
-        """The study that a document says."""
+        """Construct the study of a document."""
         factors = construct(CurveFactors, "study", document["study"])
         _refuse_twice(document, factors)
         rest = {name: value for name, value in document.items() if name != "study"}
@@ -420,7 +420,7 @@ class CurveStudyResult(BatchResult[CurveCell]):
         return pd.concat([groups.size().rename("n"), means, errors], axis=1)[["n", *beside]]
 
     def summary(self) -> str:
-        """The study for people: what was run, the means, and what failed."""
+        """Summarize the study in text: the runs, the means, and the failures."""
         table = self.table()
         parts = [format_rows(self._head()), _format_table(table) if len(table) else "No run has a score."]
         return "\n\n".join(part for part in (*parts, "\n".join(self._notes())) if part)
@@ -430,7 +430,7 @@ class CurveStudyResult(BatchResult[CurveCell]):
         return [{**row, "epsilon": OPEN if math.isinf(row["epsilon"]) else row["epsilon"]} for row in rows]
 
     def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
-        """Draw the error by parties, what it costs, and whether the right predictors were found, as PNG."""
+        """Draw the error by number of parties, the price, and the selection of predictors, as PNG."""
         return _draw(self, Path(folder))
 
     def _in_order(self) -> list[CurveCell]:

@@ -1,6 +1,6 @@
 """Figures and films of a study in environments: learning, returns, what privacy costs, clusters, weights.
 
-What cannot be drawn is left out and told: the study is worth having all the same.
+A figure that cannot be drawn is left out with a message.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -62,7 +62,7 @@ class FinishedRun:
 
 
 def draw(studied: WorldStudyResult, folder: Path, announce: Announce) -> dict[str, Path]:
-    """Every figure that what was run allows, as PNG in a folder; files by what they show."""
+    """Draw every figure that the finished runs allow, as PNG in a folder; return files by name."""
     found: dict[str, Path] = {}
     for name, drawing in drawings(studied).items():
         folder.mkdir(parents=True, exist_ok=True)

@@ -111,7 +111,7 @@ class WorldStudyResult(BatchResult[WorldCell]):
         return [str(label) for label in low.index[~(low > floor)]]
 
     def summary(self) -> str:
-        """The study for people: what was run, means by regime and by world, what they show, what failed."""
+        """Summarize the study in text: the runs, means by regime and by world, findings, and failures."""
         return _summarise(self)
 
     def as_dict(self) -> dict[str, Any]:

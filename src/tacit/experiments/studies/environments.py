@@ -143,7 +143,7 @@ class WorldStudy(CellBatch[WorldCell, "WorldStudyResult"]):
 
     @classmethod
     def construct(cls, document: Table, folder: Path) -> Self:
-        """The study that a document says."""
+        """Construct the study of a document."""
         factors = construct(WorldFactors, "study", document["study"])
         rest = {name: part for name, part in document.items() if name != "study"}
         _refuse(rest, factors)

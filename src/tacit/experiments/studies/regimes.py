@@ -77,7 +77,7 @@ class Regimes:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All regimes that the file has what they need for."""
+        """Names of all regimes for which the file has the tables."""
         tables = {CLUSTERED: "clusters", PRIVATE: "privacy"}
         there = [name for name in OURS if tables.get(name, "task") in self.document]
         return (*there, *self.own)
@@ -181,7 +181,7 @@ class Regimes:
 
 
 def require_own(own: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse regimes that take the name of another, or say what is the same in all."""
+    """Refuse regimes with the name of another, or with options that all regimes share."""
     for name, table in own.items():
         plain = re.fullmatch(r"[\w+-][\w.+-]*", name) is not None
         require(plain, "regime", name, "letters, digits and . _ + - alone: it names a directory")

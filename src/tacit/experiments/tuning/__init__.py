@@ -155,7 +155,7 @@ def tune(
     announce: Callable[[Candidate], None] = lambda candidate: None,
     callbacks: "Sequence[Callback]" = (),
 ) -> TuningResult:
-    """Train every candidate, choose one, and keep account of what all of that cost.
+    """Train every candidate, select one, and charge all of it to one ledger.
 
     Args:
         grid: The candidates.

@@ -208,7 +208,7 @@ class Evaluator:
         return degrees_of_freedom(walked.ground, walked.chosen[:, 0], self.recipe.rate)
 
     def helpful_predictors(self, trial: Evaluation) -> Some:
-        """The predictors of a trial that help on what was held back."""
+        """Return the predictors of a trial that help on held-back data."""
         splits = trial.splits or self.boost_splits(trial.kept, trial.penalty, trial.steps, None)
         found, spread = contributions(splits, trial.steps), np.zeros(len(trial.kept))
         if trial.optimism is not None:
@@ -340,7 +340,7 @@ def survivors(found: Array, spread: Array, weights: Array, margin: float) -> tup
 
 
 def held_out(walk: BoostingPath, weights: Array) -> Array:
-    """The mean loss on what was held back after 0, 1, ... steps (steps + 1,)."""
+    """The mean loss on held-back data after 0, 1, ... steps (steps + 1,)."""
     return walk.judged.sum(axis=2) @ weights
 
 

@@ -1,4 +1,4 @@
-"""Composition theorems that people know, to print beside the claim; exact for alike pure releases.
+"""Well-known composition theorems, for comparison with the claim; exact for equal pure releases.
 
 Each is a valid bound, and each is looser than what `accounting` claims; that difference is what a user may
 want to see. A theorem that says nothing about a release (zCDP of a sampled one, say) answers None.

@@ -277,7 +277,7 @@ class Index:
 
 
 def state_directory() -> Path:
-    """The directory of whatever outlives runs: `$XDG_STATE_HOME/tacit`, or `~/.local/state/tacit`."""
+    """Directory of state that outlives runs: `$XDG_STATE_HOME/tacit`, or `~/.local/state/tacit`."""
     given = os.environ.get("XDG_STATE_HOME", "")
     # A relative path is to be ignored (XDG Base Directory Specification).
     base = Path(given) if os.path.isabs(given) else Path("~/.local/state").expanduser()

@@ -149,7 +149,7 @@ class Payment:
         )
 
     def pay(self, releases: Sequence[Release], sites: Iterable[str], what: str) -> "PaidReleases":
-        """Charge releases for each of the sites; what is returned is the only source of their noise."""
+        """Charge releases for each of the sites; return the only source of their noise."""
         return PaidReleases(tuple(releases), self.charge(releases, sites, what), self.law, self._key)
 
     def release_sums(

@@ -305,7 +305,7 @@ class Ledger:
         return copied
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._connection.close()
 
     def __enter__(self) -> "Ledger":

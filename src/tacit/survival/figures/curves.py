@@ -284,7 +284,7 @@ def _with_risk_table(
 
 
 def time_axis(axes: Axes, end: float, unit: str | None, up: str, most: int = 6) -> Array:
-    """Let time go from 0 to the end; returns the ticks."""
+    """Scale the time axis from 0 to the end; return the ticks."""
     tidy(axes, with_unit("Time", unit), up)
     ticks = np.asarray(MaxNLocator(most, steps=ROUND).tick_values(0, end), dtype=np.float64)
     ticks = ticks[(ticks >= 0) & (ticks <= end * (1 + 1e-9))]
@@ -294,7 +294,7 @@ def time_axis(axes: Axes, end: float, unit: str | None, up: str, most: int = 6) 
 
 
 def limit_y_axis(axes: Axes, kind: str) -> None:
-    """Let probabilities go from 0 to 1, and all else from 0 to where it ends."""
+    """Scale the axis of probabilities from 0 to 1, and others from 0 to their end."""
     axes.set_ylim(0, 1.02 if kind in ("survival", "uncensored") else None)
 
 
@@ -469,7 +469,7 @@ def calibration(
     provenance: str = LOOKED,
     path: str | Path | None = None,
 ) -> Picture:
-    """Draw predicted against observed risk by a time, and the histogram of D-calibration if it can be had.
+    """Draw predicted against observed risk by a time, and the histogram of D-calibration if possible.
 
     Records are put in bins of equal size by their predictions; what was observed in a bin is its Kaplan-Meier
     estimate. The records are looked at: on private ones the figure is unprotected.

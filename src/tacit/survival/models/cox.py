@@ -217,7 +217,7 @@ class BreslowQuery(FinalQueryBase):
         return math.sqrt(2) if norm == "l2" else 1 + math.sqrt(self.width // 2)
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """Events and risk in every interval (sites, 2 x intervals), as the mechanism lets them out."""
+        """Return events and risk in every interval (sites, 2 x intervals), as released by the mechanism."""
         most = USUAL_RISK if mechanism.deviation(1) > 0 else LARGEST_RISK
         told = [
             mechanism.noisy_sums(part, [key / name / "noise"], 0)[0]

@@ -220,7 +220,7 @@ class PrivateCoxFit(CoxFit):
 
     @property
     def usable(self) -> bool:
-        """Return True if the information of the records stands out of the noise."""
+        """Return True if the information of the records exceeds the noise."""
         return bool(np.isfinite(self.coefficients).all())
 
     def tests(self) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Sum tasks: statistics as sums over sites, and exit counts that stand out of their noise.
+"""Sum tasks: statistics as sums over sites, and exit counts that exceed their noise.
 
 The mean of what sites send does not say how many have sent something. So every site marks a place of its own
 beside its sums; who takes part is public. A record is in one cell of exits and, if it comes late, in one of
@@ -121,7 +121,7 @@ def sensitivity(moved: int, norm: Norm) -> float:
 
 
 def coarsen(table: LifeTable) -> LifeTable:
-    """Join intervals until the counts of all sites stand out of their noise."""
+    """Merge intervals until the counts of all sites exceed their noise."""
     counts, times, states = table.cells[0, 0], len(table.grid), 1 + table.causes
     left, records = states * times + 1, float(counts[: states * times + 1].sum())
     joined = 1
