@@ -128,7 +128,7 @@ def test_a_key_that_leaves_no_secret_is_noticed_by_sites_and_server(parties: Par
     sent = {**parties.said["offer"], "bergen": changed(parties.said["offer"]["bergen"], Offer, **weak)}
     assert "bergen" not in server.collect_offers(sent)
     assert server.faults[0].site == "bergen"
-    assert "leaves no secret" in server.faults[0].detail
+    assert "offers a weak key" in server.faults[0].detail
 
 
 def test_a_site_whose_own_offer_is_missing_or_too_few_others_are_there_leaves(parties: Parties):
@@ -403,11 +403,11 @@ def test_the_server_counts_a_site_that_sends_nonsense_as_silent(parties: Parties
     ("stage", "fields", "detail"),
     [
         ("offer", {"mask": b"m" * 32}, "not signed by it"),
-        ("share", {"sealed": {}}, "not shared with each"),
-        ("share", {"sealed": dict.fromkeys(FIVE.names, bytes(82))}, "not shared with each"),
+        ("share", {"sealed": {}}, "not send shares to every other"),
+        ("share", {"sealed": dict.fromkeys(FIVE.names, bytes(82))}, "not send shares to every other"),
         ("mask", {"vector": memoryview(bytes(28))}, "28 bytes instead of 32"),
-        ("agree", {"signature": bytes(64)}, "has not signed the set of survivors"),
-        ("reveal", {"shares": {}}, "not revealed one share for each"),
+        ("agree", {"signature": bytes(64)}, "did not sign the set of survivors"),
+        ("reveal", {"shares": {}}, "not reveal one share for each"),
     ],
 )
 def test_what_is_incomplete_or_of_the_wrong_size_is_not_counted(parties: Parties, stage, fields, detail):
@@ -465,7 +465,7 @@ def test_a_party_without_a_key_in_the_roster_cannot_take_part(parties: Parties):
         lambda: Coordinator(FIVE, partial),
         lambda: Member(FIVE, "oslo", parties.identities["oslo"], partial),
     ):
-        with pytest.raises(InvalidValue, match=r"roster = \['bergen'\]"):
+        with pytest.raises(InvalidValue, match="roster = 'one without bergen'"):
             party()
     with pytest.raises(InvalidValue, match="identity = 'oslo'"):
         Member(FIVE, "oslo", Identity.fresh(), parties.roster)

@@ -310,7 +310,7 @@ def test_accepting_never_loses_what_the_administrator_has_written(deployed: Path
     before = (oslo / "site.toml").read_text()
     assert wrong(oslo, "--experiment", experiment(deployed)) == []
     code, _, said = tacit("site", "accept", oslo, experiment(deployed))
-    assert (code, "there is something behind [agreed]" in said) == (2, True)
+    assert (code, "[agreed] must be the last table" in said) == (2, True)
     assert (oslo / "site.toml").read_text() == before
 
 

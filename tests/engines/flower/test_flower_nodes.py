@@ -160,7 +160,7 @@ def test_a_node_that_is_none_of_ours_is_not_asked_anything(caplog: pytest.LogCap
     grid = Grid({11: site("oslo"), 66: site("mallory")})
     assert ask(nodes(grid), "oslo") == {"oslo": b"oslo:hello"}
     assert grid.asked(b"hello") == [11]
-    assert "node 66 is none of the sites" in caplog.text
+    assert "node 66 is not one of the sites" in caplog.text
 
 
 def test_a_node_that_does_not_say_who_it_is_holds_nobody_up_who_is_known(
@@ -318,7 +318,7 @@ def test_a_message_that_flower_does_not_take_is_a_silence() -> None:
 
     answer = ask(nodes(Full({11: site("oslo")})), "oslo")["oslo"]
     assert isinstance(answer, NoReply)
-    assert "did not take the message" in answer.detail
+    assert "did not accept the message" in answer.detail
 
 
 def test_an_answer_is_looked_for_at_a_twentieth_of_the_time_that_it_has_taken(
