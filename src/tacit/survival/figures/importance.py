@@ -320,7 +320,7 @@ def _measure(found: "Effects") -> str:
     """Return the axis label in words."""
     if found.when is None:
         return "Change of the model's log hazard by one step in one feature"
-    return f"Change of the chance of an event until {found.when:.4g}, in percentage points"
+    return f"Change in the probability of an event by {found.when:.4g}, in percentage points"
 
 
 def _title(name: str, most: str, found: "Effects") -> str:

@@ -249,7 +249,7 @@ def _incidence(model: IncidenceModel, usual: Array, person: str, many: int) -> F
     curves = np.vstack([model.incidence(usual, times, cause) for cause in causes])
     ends = [f"cause {cause} {value:.2f}" for cause, value in zip(causes, curves[:, -1], strict=True)]
     whose = " by model 1" * (many > 1)
-    seen = f"Chance of a typical person to have an event by {times[-1]:.4g}{whose}: {', '.join(ends)}"
+    seen = f"Probability of an event for a typical person by {times[-1]:.4g}{whose}: {', '.join(ends)}"
     figure = picture(HEIGHT, seen, f"{MODELLED}. {person}.")
     axes = figure.add_subplot()
     time_axis(axes, float(times[-1]), None, "Cumulative incidence")
