@@ -183,7 +183,7 @@ def require_usable(rows: Rows, order: NDArray[np.intp], updates: object) -> None
 
 
 def geometric_median(gram: Array) -> Array:
-    """The weights of the geometric median (sites), from inner products about any centre.
+    """The weights of the geometric median (sites), from inner products about any center.
 
     Weiszfeld's steps, started where they cannot get stuck (Vardi and Zhang 2000). If the median is an update,
     it is the one with the smallest sum of distances, which is tried first; where several are as good, as

@@ -1,4 +1,4 @@
-"""The contract of an engine, the engine in this process, and what runs at a site whatever the engine."""
+"""Contract of an engine, the engine in this process, and the work at a site that all engines share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Engine(Protocol):
-    """Carries the work of a round to the sites and brings back what they let out."""
+    """Engine: sends the work of a round to the sites, and returns their updates."""
 
     # True if sites remember the rounds they joined, and so join one sum at most even if a round restarts.
     remembers: ClassVar[bool] = False

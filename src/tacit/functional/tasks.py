@@ -384,7 +384,7 @@ def radius(noisy: ArrayLike, quantile: float, *, deviation: float, count: int) -
 def clip_correction(noisy: ArrayLike, bound: float, *, deviation: float, count: int) -> float:
     """Return the factor by which coefficients learned from clipped curves are too large: 1 or more.
 
-    A curve x of length r becomes k x, k = min(1, bound / r). What its response owes to x is learnt from
+    A curve x of length r becomes k x, k = min(1, bound / r). What its response owes to x is learned from
     E[k x y'] = E[k x x'] B and E[k^2 x x'], which is too small: by E[k r^2] / E[k^2 r^2] if long curves have
     the shapes that others have. Of responses that were clipped, it is the factor by which they are too short.
 

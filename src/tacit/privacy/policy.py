@@ -350,7 +350,7 @@ def is_all_public(public: Iterable[str]) -> bool:
 
 
 class Provenance:
-    """Record of what a run takes as public, and what it lets out unprotected.
+    """Record of the public facts and the unprotected data of a run.
 
     Args:
         privacy: The promise.

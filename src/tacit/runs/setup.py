@@ -175,7 +175,7 @@ def require_local_records(spec: RunSpec, facts: PublicFacts) -> None:
 
 
 def require_protection(task: TaskBase, facts: PublicFacts, provenance: Provenance) -> None:
-    """Refuse to let out bare what a party would keep to itself if it did all the work."""
+    """Refuse to release unprotected data that a party could keep to itself by doing all the work."""
     bare = task.exempt
     if facts.distant and bare:
         provenance.look(
@@ -277,7 +277,7 @@ def initial_provenance(federation: Federation, privacy: Privacy | Open) -> Prove
 
 
 def poison(attack: Attack | None, federation: Federation, seed: int) -> Federation:
-    """The federation with the records of liars as they want them."""
+    """Return the federation with the records of dishonest sites changed by the attack."""
     if attack is None:
         return federation
     return attack.poison_data(federation, attack.draw_liars(list(federation), Key(seed)), Key(seed))

@@ -235,7 +235,7 @@ class PreparedRun:
     test: Records | None = None
 
     def with_answers(self, found: dict[str, Any]) -> "PreparedRun":
-        """This, its task and its mechanism knowing what was found out before the first round."""
+        """Return the prepared run with the results of the queries before the first round."""
         task = self.task.with_answers(found)
         return replace(self, task=task, mechanism=self.mechanism.with_task(task))
 
@@ -271,7 +271,7 @@ class PreparedRun:
         return list(added), asked, list(self.mechanism.count_releases(self.names))
 
     def plan(self) -> Plan:
-        """The price in numbers and words, with what the author may want to reconsider."""
+        """Return the price in numbers and words, with warnings."""
         # Rounds differ in their number alone, which a plan does not show.
         once = [release for part in reversed(self._once()) for release in part]
         price = PlannedPrice(tuple(once), tuple(self.releases_of_round(1)), self.spec.rounds)

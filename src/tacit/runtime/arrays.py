@@ -27,7 +27,7 @@ def as_array(values: "ArrayLike") -> Array:
 
 @runtime_checkable
 class TensorLike(Protocol):
-    """What tells a torch tensor from an array; torch need not be there."""
+    """Structural test for a torch tensor that does not import torch."""
 
     def detach(self) -> Any:  # noqa: ANN401
         """The numbers without their gradients."""

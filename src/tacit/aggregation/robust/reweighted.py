@@ -196,7 +196,7 @@ class Robust(AggregatorBase):
 
     The covariance filter if f is given, and the geometric median if it is not. Where the server adds noise a
     rule needs a bound on how far one site moves it: then the trimmed mean if f is given, and if it is not,
-    centred clipping about zero to half the bound of an update. That halves the pull of a liar and the noise;
+    centered clipping about zero to half the bound of an update. That halves the pull of a liar and the noise;
     an honest update loses length at most, never its direction.
 
     Args:
