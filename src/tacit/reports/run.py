@@ -40,9 +40,9 @@ LEFT = {
 }
 # The columns of a ledger, for readers who see one for the first time.
 COLUMNS = (
-    "Each line is a release: its rows in the ledger, the epsilon spent so far, the records or sites that it is "
-    "about, its purpose, the number of such releases, the distribution and scale of its noise, the sensitivity "
-    "of the released sum, and the sampling rate."
+    "Each line is a release: its rows in the ledger, the epsilon spent so far, the records or sites that it "
+    "is about, its purpose, the number of such releases, the distribution and scale of its noise, the "
+    "sensitivity of the released sum, and the sampling rate."
 )
 # Longer lists are folded.
 LONG = 12
