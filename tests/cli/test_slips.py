@@ -384,7 +384,9 @@ def test_what_may_be_right_is_advice_for_the_owner_of_the_records(
     trial.privacy = trial.privacy.removesuffix("\nrehearsal = true")
     assert trial.run("run") == 0
     kept = tmp_path / "patients.csv.advice.txt"
-    place = f"warning: advice about the records is in {kept}, which only its owner can read\n"
+    place = (
+        f"warning: advice about the records is in {kept.name}, beside them, which only its owner can read\n"
+    )
     assert place in trial.said
     assert said not in trial.said
     assert said in kept.read_text()

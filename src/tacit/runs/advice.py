@@ -34,4 +34,6 @@ def advice(task: TaskBase, federation: Federation, place: Withheld, *, private: 
         file = kept.write("\n".join(found or [NONE]))
     except OSError as error:
         return [f"advice about the records could not be written for their owner: {error.strerror}"]
-    return [f"advice about the records is in {file}, which only its owner can read"]
+    beside = place.data is not None and file.parent == place.data.parent.absolute()
+    where = f"{file.name}, beside them" if beside else str(file)
+    return [f"advice about the records is in {where}, which only its owner can read"]

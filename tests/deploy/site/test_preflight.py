@@ -97,7 +97,7 @@ def test_looking_changes_nothing_and_advises_the_owner_of_the_records_alone(
     records().assign(grade=2.0).to_csv(data, index=False)
     before, kept = files_of(oslo), data.with_name("records.csv.advice.txt")
     told = [finding.what for finding in check(oslo, experiment(tmp_path))]
-    assert f"advice about the records is in {kept}, which only its owner can read" in told
+    assert f"advice about the records is in {kept.name}, beside them, which only its owner can read" in told
     assert not any("the same in all records" in what for what in told)
     assert "grade is the same in all records" in kept.read_text()
     assert kept.stat().st_mode & 0o077 == 0
