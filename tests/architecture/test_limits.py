@@ -15,6 +15,7 @@ LINES, FILES, PARAMETERS = 50, 15, 8
 MANY_PARAMETERS = {
     "audits/sensitivity/__init__.py check_sensitivity",
     "cli/verbs/deploy.py deploy",
+    "cli/verbs/run.py run",
     "cli/verbs/show.py audit",
     "control/envs/lander_vector.py _play",
     "control/figures/__init__.py learning_curves",

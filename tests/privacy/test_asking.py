@@ -103,6 +103,7 @@ class Asks:
 
     kind: str = "how many"
     share: float = 0.15
+    share_of: ClassVar[str] = "epsilon"
     layout: ClassVar[str] = "rows"
 
     def record_bound(self, norm: str) -> float:
@@ -124,6 +125,10 @@ class Task:
     exempt: ClassVar[tuple] = ()
     width: ClassVar[None] = None
     lengths: ClassVar[None] = None
+    own_bound: ClassVar[None] = None
+
+    def round_shares(self, rounds: int) -> None:
+        return None
 
 
 QUESTIONS = [Asks(), Asks("when", 0.2)]

@@ -17,7 +17,7 @@ from tacit.audits.lower_bounds import Evidence, ratios, sides
 from tacit.learning import batches
 from tacit.learning.task import Updates
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.mechanisms.base import Contributions, Mechanism, NoPrivacy, Norm, RecordLevel
+from tacit.privacy.mechanisms.base import Contributions, Mechanism, NoPrivacy, Norm, RecordLevel, SumRounds
 from tacit.privacy.mechanisms.secure_gram import SecureGram, shares_of, triangle_index
 from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.privacy.mechanisms.site_level import SiteLevel
@@ -155,6 +155,17 @@ class CanariedRecordLevel(RecordLevel):
         }
         self.canaries.observe(price, sums[:, -self.canaries.each :], own / LONG, occasions, places)
         return sums[:, : -self.canaries.each]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanariedSumRounds(SumRounds):
+    """Rounds of noisy sums, each with canaries."""
+
+    canaries: Canaries
+
+    def at_round(self, number: int) -> CanariedRecordLevel:
+        """The mechanism of a round."""
+        return CanariedRecordLevel(**vars(super().at_round(number)), canaries=self.canaries)
 
 
 def _draw(count: int, rate: float, key: Key) -> NDArray[np.bool_]:
@@ -409,6 +420,7 @@ class CanariedCounts(NoisyHistograms):
 
 CANARIED: dict[type, type] = {
     RecordLevel: CanariedRecordLevel,
+    SumRounds: CanariedSumRounds,
     SiteLevel: CanariedSiteLevel,
     SecureSum: CanariedSecureSum,
     LocalColumns: CanariedLocalColumns,

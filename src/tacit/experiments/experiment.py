@@ -122,8 +122,9 @@ class Experiment(Header, RunSpec):
     def facts(self) -> PublicFacts:
         """Public facts of the file about the sites and their data."""
         return PublicFacts(
-            names=self.names, records=self.data.public_records, public=self.public, distant=self._is_remote
-        )
+            names=self.names, records=self.data.public_records, public=self.public, distant=self._is_remote,
+            features=self.data.public_features,
+        )  # fmt: skip
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -270,6 +271,9 @@ def construct_experiment(document: Table, folder: Path) -> Experiment:
         for name, kinds in KINDS.items()
         if name in document or name not in OPTIONS
     }
+    if "rounds" not in document:
+        learned = as_task(parts["task"]).resolve(parts.get("privacy", Open()))
+        head = dataclasses.replace(head, rounds=learned.usual.get("rounds", head.rounds))
     return Experiment(**vars(head), **parts, dpia=construct_answers(document))
 
 

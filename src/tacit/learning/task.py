@@ -16,7 +16,7 @@ import numpy as np
 
 from tacit.errors import InvalidValue, Refused, hint
 from tacit.learning.record import Fault, Round, Simplest
-from tacit.privacy.contracts import Groups, Layout, Norm, TrainingSpec
+from tacit.privacy.contracts import Groups, Layout, Norm, ShareOf, TrainingSpec
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Provenance
 from tacit.runtime.arrays import Array, as_numpy
@@ -28,6 +28,7 @@ from tacit.sites.table import Table
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tacit.privacy.plan import Forecast
     from tacit.privacy.policy import Open, Privacy
 
 # A score that decides, and its good direction.
@@ -66,13 +67,12 @@ class Updates:
 
 
 class Query(Protocol):
-    """A question to all sites, asked once: `train` gives sums to which each record contributes something
-    bounded. Only ratios of the sums may matter, not their size.
+    """Question to all sites, asked once: sums of bounded contributions of records, of which ratios matter.
 
     Args:
         kind: Its name.
         share: Share of a record-level promise that it may cost.
-    """  # noqa: D205
+    """
 
     kind: ClassVar[str]
     share: ClassVar[float]
@@ -199,6 +199,7 @@ class QueryBase(Work):
 
     kind: ClassVar[str] = "query"
     share: ClassVar[float] = 0.1
+    share_of: ClassVar[ShareOf] = "epsilon"
     layout: ClassVar[Layout] = "rows"
     # True if it is asked even where the records may be looked at.
     always: ClassVar[bool] = False
@@ -272,6 +273,8 @@ class TaskBase(Work):
     horizon: float | None = None
     # Interval of rounds at which the weights of every site are kept.
     snapshots: int | None = None
+    # Bound of a record's contribution by construction: a promise needs no clip bound.
+    own_bound: ClassVar[float | None] = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse a misspelled hook.
@@ -345,7 +348,7 @@ class TaskBase(Work):
 
     @property
     def scores_clusters(self) -> bool:
-        """True if it scores several models at once itself, by `score_each`."""
+        """True if it scores several models at once itself."""
         return type(self).score_each is not TaskBase.score_each
 
     @property
@@ -353,12 +356,34 @@ class TaskBase(Work):
         """True if it ends a run by `stop_reason`."""
         return type(self).stop_reason is not TaskBase.stop_reason
 
+    def resolve(self, privacy: "Privacy | Open") -> "TaskBase":
+        """The task that learns this under a promise; it may be one that needs no clip bound."""
+        return self
+
+    def choices(self, privacy: "Privacy | Open", rounds: int) -> list[str]:
+        """Return sentences on what the task chose for a promise, and why, for a plan."""
+        return []
+
+    def forecast(
+        self, mechanism: Mechanism, sites: int, records: int | None, features: int | None
+    ) -> "Forecast | None":
+        """Forecast the accuracy from public numbers, those of all sites; None if there is no forecast."""
+        return None
+
+    def round_shares(self, rounds: int) -> tuple[float, ...] | None:
+        """Return the share of each round in the noise of a promise; None if all rounds are alike."""
+        return None
+
     def with_privacy(self, privacy: "Privacy | Open") -> Self:
         """This task under a promise, from public choices alone.
 
         Raises:
-            Refused: The task cannot keep this promise.
+            Refused: The task cannot keep it.
         """
+        return self
+
+    def at_one_site(self) -> Self:
+        """This task where a site learns from its own records alone, for a baseline."""
         return self
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:

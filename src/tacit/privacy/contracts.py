@@ -14,6 +14,9 @@ Fragility = Literal["stands", "suffers", "breaks"]
 SiteGroups = tuple[tuple[str, ...], ...]
 # Risk groups of a loss that couples records, and the unit of sampling.
 Groups = Literal["none", "records", "groups"]
+# Kind of a share of a promise: of its epsilon, or of its one Gaussian noise, which composes exactly: with
+# noise multiplier z, a release of share f has multiplier z / sqrt(f).
+ShareOf = Literal["epsilon", "noise"]
 
 
 class TrainingSpec(Protocol):
@@ -57,13 +60,19 @@ class TaskSpec(TrainingSpec, Protocol):
 
     Args:
         layout: Layout of the sites' data that it works on.
+        own_bound: Bound of a record's contribution that holds by construction; None if it has none.
     """
 
     layout: ClassVar[Layout]
+    own_bound: ClassVar[float | None]
 
     @property
     def exempt(self) -> tuple[str, ...]:
         """Return the descriptions of a record's parts that it leaves unprotected."""
+        ...
+
+    def round_shares(self, rounds: int) -> tuple[float, ...] | None:
+        """Return the share of each round in the noise of a promise; None if all rounds are alike."""
         ...
 
     @property
@@ -83,11 +92,13 @@ class QuerySpec(Protocol):
     Args:
         kind: Its name.
         share: Share of a record-level promise that it may cost.
+        share_of: What that is a share of.
         layout: Layout of the sites' data that it asks about.
     """
 
     kind: ClassVar[str]
     share: ClassVar[float]
+    share_of: ClassVar[ShareOf]
     layout: ClassVar[Layout]
 
     @property

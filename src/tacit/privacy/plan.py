@@ -9,6 +9,7 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from tacit.errors import Refused
 from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import TaskSpec
@@ -86,6 +87,87 @@ def signal_to_noise(
     return SignalToNoise(update=dense, noise=noise, sites=came, numbers=numbers, rounds=rounds)
 
 
+# Noise of a forecast below which little is lost, above which much is, and above which nothing is learned.
+LITTLE, MUCH, HOPELESS = 0.2, 0.8, 2.0
+# Of the gain in the integrated Brier score over Kaplan-Meier, half is lost at this noise.
+HALVED = 0.78
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """Forecast of the accuracy under a promise to records, from public numbers alone.
+
+    Args:
+        per_feature: Standard deviation of the noise in log hazards, for one feature and one record; it grows
+            with the number of features and falls with that of records.
+        sites: Number of sites; None if the data decide it, and `per_feature` is for one site.
+        features: Number of features; None if it is not public.
+        records: Number of records of all sites; None if it is not public.
+    """
+
+    per_feature: float
+    sites: int | None
+    features: int | None
+    records: int | None
+
+    @property
+    def noise(self) -> float | None:
+        """Standard deviation of the noise in log hazards; None if a number is not public."""
+        if self.features is None or self.records is None or self.sites is None:
+            return None
+        return self.per_feature * self.features / max(self.records, 1)
+
+    @property
+    def kept(self) -> float | None:
+        """Share of an open model's C-index above one half that is expected to be left."""
+        return None if self.noise is None else 1 / math.sqrt(1 + self.noise**2)
+
+    @property
+    def hopeless(self) -> bool:
+        """Return True if nothing can be learned."""
+        return self.noise is not None and self.noise > HOPELESS
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {**asdict(self), "noise": self.noise, "kept": self.kept, "sentence": self.sentence()}
+
+    def sentence(self) -> str:
+        """Return the forecast in words."""
+        if self.noise is None or self.kept is None:
+            # Every site adds the whole noise to its own sums.
+            more = ", times the root of the number of sites," * (self.sites is None)
+            return (
+                f"for each feature, {self.per_feature / LITTLE:,.0f} records of all sites{more} lose little "
+                f"accuracy, and {self.per_feature / MUCH:,.0f} much"
+            )
+        gain = 1 / (1 + (self.noise / HALVED) ** 2)
+        left = (
+            f"about {self.kept:.0%} of an open model's C-index above 0.5 and {gain:.0%} of its gain over "
+            f"Kaplan-Meier in the Brier score are expected to be left ({self.records:,} records, "
+            f"{self.features} features)"
+        )
+        return left if self.noise <= MUCH else f"{left}. {REMEDY}"
+
+
+REMEDY = "More epsilon, fewer features, more records, or public `ranges` would help"
+
+
+def require_useful(forecast: Forecast | None, *, spend_anyway: bool) -> None:
+    """Refuse a run from which nothing can be learned, before anything is charged.
+
+    Raises:
+        Refused: The forecast says that noise will hide everything.
+    """
+    if forecast is None or not forecast.hopeless or spend_anyway:
+        return
+    needed = math.ceil(forecast.per_feature * (forecast.features or 1) / MUCH)
+    raise Refused(
+        f"the noise would hide what these records say: with this epsilon and {forecast.features} features, "
+        f"about {needed:,} records of all sites are needed. {REMEDY}. Or run it all the same: "
+        "--spend-anyway, or spend_anyway=True in Python"
+    )
+
+
 # Above this, a promise says little to the person it protects.
 WEAK_EPSILON = 10.0
 # Data of unknown size mostly have more records than this.
@@ -105,6 +187,8 @@ class Plan:
         budget: The budget, if one is set.
         warnings: Warnings for the author of the experiment.
         signal: Length of an update against its noise, where that is known before the run.
+        forecast: The expected accuracy, where there is a forecast.
+        choices: Sentences on what was chosen for this promise, and why.
         releases: Releases of all rounds if every site joins each.
     """
 
@@ -116,12 +200,16 @@ class Plan:
     budget: float | None
     warnings: tuple[str, ...]
     signal: SignalToNoise | None = None
+    forecast: Forecast | None = None
+    choices: tuple[str, ...] = ()
     releases: tuple[Release, ...] = field(default=(), repr=False)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         fields = ("rounds", "noise_multiplier", "spends", "comparisons", "budget", "warnings")
-        told = {} if self.signal is None else {"signal": self.signal.as_dict()}
+        told: dict[str, Any] = {} if self.signal is None else {"signal": self.signal.as_dict()}
+        told |= {} if self.forecast is None else {"forecast": self.forecast.as_dict()}
+        told |= {"choices": self.choices} if self.choices else {}
         return {"promise": self.statement.as_dict(), **{name: getattr(self, name) for name in fields}, **told}
 
     def _repr_html_(self) -> str:
@@ -130,6 +218,8 @@ class Plan:
         )
         spends = [(f"Epsilon after {rounds} rounds", f"{price:.4g}") for rounds, price in self.spends.items()]
         budget = [] if self.budget is None else [("Budget", f"{self.budget:g}")]
+        spends += [("Choice", sentence) for sentence in self.choices]
+        spends += [] if self.forecast is None else [("Forecast", self.forecast.sentence())]
         minded = [("Warning", warning) for warning in self.warnings]
         told = facts(f"Plan of {self.rounds} rounds", [*noise, *budget, *spends, *minded])
         return told + self.statement._repr_html_()  # pyright: ignore[reportPrivateUsage]
@@ -141,17 +231,23 @@ class PlannedPrice:
 
     Args:
         once: Releases made once, before or after all rounds.
-        each: Releases of one round if every site joins it; rounds differ in their number alone.
+        each: Releases of a round if every site joins it: of every round where they differ in their noise, of
+            one where they differ in their number alone.
         rounds: Number of planned rounds.
     """
 
     once: tuple[Release, ...]
-    each: tuple[Release, ...]
+    each: tuple[tuple[Release, ...], ...]
     rounds: int
 
     def after(self, rounds: int) -> list[Release]:
         """Return the releases of `rounds` rounds; equal ones are counted together."""
-        repeated = [replace(release, count=release.count * rounds, purpose="") for release in self.each]
+        if len(self.each) > 1:
+            # One round more than planned is as the last.
+            known = [self.each[min(number, len(self.each) - 1)] for number in range(rounds)]
+            return [*self.once, *(replace(release, purpose="") for part in known for release in part)]
+        alike = next(iter(self.each))
+        repeated = [replace(release, count=release.count * rounds, purpose="") for release in alike]
         return [*self.once, *repeated]
 
 

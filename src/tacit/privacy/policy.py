@@ -30,7 +30,7 @@ from tacit.privacy.contracts import (
 )
 
 if TYPE_CHECKING:
-    from tacit.privacy.mechanisms.base import CountNoise, Mechanism
+    from tacit.privacy.mechanisms.base import CountNoise, Mechanism, SumRounds
     from tacit.privacy.mechanisms.vertical import VerticalTaskSpec
 
 # Share of epsilon for the number of records, where it has to be bought.
@@ -48,7 +48,8 @@ class Privacy:
     Args:
         unit: Protected unit: any one `record`, or any one whole `site`.
         delta: The probability with which the promise may fail; far below one over the number of units.
-        clip: The bound of one contribution: of a record's gradient, or of a site's update.
+        clip: The bound of one contribution: of a record's gradient, or of a site's update. Left out for tasks
+            whose records are bounded by construction (`newton-ph`, `kaplan-meier`).
         clip_quantile: Adaptive clipping: from round to round, the clip bound follows this quantile of the
             norms of updates, starting at `clip`. The same noise covers updates and quantile.
         epsilon: Budget of the whole run; the noise is solved for it.
@@ -66,7 +67,7 @@ class Privacy:
 
     unit: Unit
     delta: float
-    clip: float
+    clip: float | None = None
     clip_quantile: float | None = None
     epsilon: float | None = None
     noise_multiplier: float | None = None
@@ -89,7 +90,8 @@ class Privacy:
         if self.noise_multiplier is not None:
             require_positive("noise_multiplier", self.noise_multiplier)
         require_delta(self.delta, self.mechanism)
-        require_bound("clip", self.clip)
+        if self.clip is not None:
+            require_bound("clip", self.clip)
         if self.clip_quantile is not None:
             self._require_following(self.clip_quantile)
         require_rate("participation", self.participation, LEAST_RATE)
@@ -106,9 +108,24 @@ class Privacy:
         return not self.rehearsal
 
     @property
+    def bound(self) -> float:
+        """Return the clip bound.
+
+        Raises:
+            Refused: There is none.
+        """
+        if self.clip is None:
+            whose = "a record's gradient" if self.unit == "record" else "a site's update"
+            raise Refused(
+                f"clip is missing in [privacy]: give the bound of {whose}, such as clip = 1.0"
+                + ", or learn cox-ph, deep-surv or poisson-ph, which need none" * (self.unit == "record")
+            )
+        return self.clip
+
+    @property
     def site_clip(self) -> float:
         """Bound of a site's update, in units of the adaptive bounds if these are on."""
-        return self.clip if self.clip_quantile is None else 1.0
+        return self.bound if self.clip_quantile is None else 1.0
 
     def solve(
         self,
@@ -166,6 +183,8 @@ class Privacy:
             return solve_query(self, question)
         if self.unit == "site":
             return mechanism
+        if question.share_of == "noise":
+            return self._sum_rounds(question.record_bound("l2"), (question.share,)).at_round(1)
         return RecordLevel(
             law=self.mechanism,
             clip=question.record_bound(NORMS[self.mechanism]),
@@ -181,6 +200,10 @@ class Privacy:
         from tacit.privacy.mechanisms.base import RecordLevel
 
         self._require_steps_of_records(task)
+        bound = task.own_bound if self.clip is None and task.own_bound is not None else self.bound
+        shares = task.round_shares(rounds)
+        if shares is not None:
+            return self._sum_rounds(bound, shares)
         # In a risk group one record can turn a clipped sum into its opposite: twice the bound, unless the
         # draw selects whole groups, where that is an exchange.
         grouped = task.groups != "none"
@@ -198,7 +221,7 @@ class Privacy:
         doubled = grouped and not exchange and self.epsilon is not None
         return RecordLevel(
             law=self.mechanism,
-            clip=self.clip,
+            clip=bound,
             multiplier=2 * multiplier if doubled else multiplier,
             steps=task.steps,
             rate=task.sample,
@@ -207,6 +230,14 @@ class Privacy:
             rehearsal=self.rehearsal,
             counts=counts,
         )
+
+    def _sum_rounds(self, bound: float, shares: tuple[float, ...]) -> "SumRounds":
+        """Return sums of bounded contributions, which share the one noise of the promise."""
+        from tacit.privacy.mechanisms.base import SumRounds
+
+        # A little more than is charged: shares and their roots are rounded.
+        multiplier = self.multiplier(1, 1.0, "add-remove") * (1 + 1e-9)
+        return SumRounds(bound=bound, multiplier=multiplier, shares=shares, rehearsal=self.rehearsal)
 
     def _require_steps_of_records(self, task: TaskSpec) -> None:
         if self.noise != "site":

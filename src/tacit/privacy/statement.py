@@ -6,7 +6,7 @@ meant to be shown to a data-protection officer.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -208,16 +208,21 @@ def released_in_words(releases: Iterable[Release], *, named: bool = True) -> lis
         releases: Past or planned charges of a ledger.
         named: Whether the sites are known; if not, a release is described for each site.
     """
-    counts: dict[Release, Counter[str]] = {}
+    first: dict[tuple[object, ...], Release] = {}
+    counts: dict[tuple[object, ...], Counter[str]] = {}
+    scales: dict[tuple[object, ...], set[float]] = {}
     for release in releases:
-        # Rounds are equal up to their number.
+        # Rounds are equal up to their number, and to the scale of their noise.
         aim, subject = in_any_round(release.purpose), release.subject.partition("@")[0]
         alike = replace(release, subject=subject, count=1, party="", purpose=aim)
-        counts.setdefault(alike, Counter())[release.subject] += release.count
-    return [_in_words(release, by_subject, named) for release, by_subject in counts.items()]
+        key = tuple(value for name, value in vars(alike).items() if name != "scale")
+        first.setdefault(key, alike)
+        counts.setdefault(key, Counter())[release.subject] += release.count
+        scales.setdefault(key, set()).add(release.scale)
+    return [_in_words(release, counts[key], scales[key], named) for key, release in first.items()]
 
 
-def _in_words(release: Release, counts: Counter[str], named: bool) -> str:
+def _in_words(release: Release, counts: Counter[str], scales: Collection[float], named: bool) -> str:
     fewest, most = min(counts.values()), max(counts.values())
     times = f"{most:,}" if fewest == most else f"{fewest:,} to {most:,}"
     about = _subjects(list(counts), named)
@@ -225,16 +230,18 @@ def _in_words(release: Release, counts: Counter[str], named: bool) -> str:
     draw = f", each {what} sampled with probability {release.rate:g}" if release.rate < 1 else ""
     if release.law == "selection":
         choices = f"{times} private choice{'s' * (most != 1)}"
+        release = replace(release, scale=max(scales))
         return f"{choices} at epsilon {1 / release.multiplier:g}, computed from {about}{draw}"
     if release.purpose.startswith("column "):
         # Every record leaves in it, not their sum.
         clipped = f"each record clipped to length {release.sensitivity / 2:.4g}"
-        return f"the {release.purpose} of {about}, record by record ({_noise_in_words(release)}, {clipped})"
+        law = _noise_in_words(release, scales)
+        return f"the {release.purpose} of {about}, record by record ({law}, {clipped})"
     steps = " steps" if release.law == "discrete" else ""
     bound = f"{NORMS[release.law]} sensitivity {release.sensitivity:.4g}{steps}"
     sums = "noisy sum" if most == 1 else "noisy sums"
     aim = f", for the {release.purpose}," if release.purpose else ""
-    return f"{times} {sums}{aim} over {about} ({_noise_in_words(release)}, {bound}{draw})"
+    return f"{times} {sums}{aim} over {about} ({_noise_in_words(release, scales)}, {bound}{draw})"
 
 
 def _subjects(names: Sequence[str], named: bool = True) -> str:
@@ -251,11 +258,13 @@ def _subjects(names: Sequence[str], named: bool = True) -> str:
     )
 
 
-def _noise_in_words(release: Release) -> str:
+def _noise_in_words(release: Release, scales: Collection[float]) -> str:
+    least, most = f"{min(scales):.4g}", f"{max(scales):.4g}"
+    size = most if least == most else f"{least} to {most}"
     if release.law == "laplace":
-        return f"Laplace noise of scale {release.scale:.4g}"
+        return f"Laplace noise of scale {size}"
     law, steps = ("discrete Gaussian", " steps") if release.law == "discrete" else ("Gaussian", "")
-    return f"{law} noise of standard deviation {release.scale:.4g}{steps}"
+    return f"{law} noise of standard deviation {size}{steps}"
 
 
 def terms_in_words(unit: Unit, relation: Relation) -> str:

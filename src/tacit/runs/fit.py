@@ -27,7 +27,7 @@ from tacit.aggregation.server import Plain, ServerStep
 from tacit.engines.base import Engine, Local
 from tacit.errors import TacitError, require_name
 from tacit.learning.record import Callback, Record, Tell, notify, silent
-from tacit.learning.task import Task, TaskBase
+from tacit.learning.task import Task, TaskBase, as_task
 from tacit.privacy.ledger.data_book import DataBook
 from tacit.privacy.ledger.run_ledger import RunLedger
 from tacit.privacy.mechanisms.base import NoPrivacy
@@ -72,8 +72,9 @@ def fit(
     attack: Attack | None = None,
     clusters: Clusters | None = None,
     engine: Engine = Local(),
-    rounds: int = 1,
+    rounds: int | None = None,
     seed: int = 0,
+    spend_anyway: bool = False,
     baselines: bool = False,
     name: str = "run",
     out: str | os.PathLike[str] | None = None,
@@ -95,8 +96,9 @@ def fit(
         attack: The attack of malicious sites, in a rehearsal.
         clusters: The clustering of sites, for several models.
         engine: The engine that runs the local work.
-        rounds: The number of rounds.
+        rounds: The number of rounds; by default what the task needs, which is 1 for most.
         seed: The seed of everything repeatable.
+        spend_anyway: Run although the forecast says that nothing can be learned.
         baselines: Train each site alone and on pooled records too, for comparison; left out where that would
             release what the policy protects.
         name: The name of the run.
@@ -109,6 +111,8 @@ def fit(
             not suffice, a directory that cannot be written. A refused round is not charged.
     """
     given = locals()
+    if rounds is None:
+        given["rounds"] = as_task(task).resolve(privacy).usual.get("rounds", 1)
     # Every option has a keyword of its name here, except for one that only files know yet.
     spec = RunSpec(**{entry.name: given[entry.name] for entry in fields(RunSpec) if entry.name in given})
     return run_spec(
@@ -353,6 +357,7 @@ def train_baselines(
         # Columns have no rounds: the task knows what its parties can do alone.
         tell("training one party alone and on all columns, to compare", None)
         return Scorings(task.rivals(federation))
+    task = task.at_one_site()
     start = task.start(federation, key / "start")
     everybody, pooled = federation.cohort(list(federation)), federation.pool()
     alone, first = train_safely(task, start, everybody, rounds, key / "alone", partial(tell, EACH))
@@ -463,7 +468,8 @@ def _train(
     tell(None)
     for number in range(1, rounds + 1):
         work = task.at_round(number, rounds)
-        states = states + work.train(states, apart, NoPrivacy(), key / number).matrix
+        sent = work.train(states, apart, NoPrivacy(), key / number).matrix
+        states = np.stack([task.advance(own, step) for own, step in zip(states, sent, strict=True)])
         tell(number / rounds)
     return states
 

@@ -21,6 +21,7 @@ from tacit.learning.task import QueryBase, TaskBase
 from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import NORMS, Mechanism
 from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, honest
+from tacit.privacy.plan import require_useful
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runs.queries import final_query_of, initial_query_of, queries_of
 from tacit.runs.spec import PreparedRun, PublicFacts, RunSpec
@@ -96,7 +97,16 @@ def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRu
         spec.sampling.check(names)
     if spec.attack is not None:
         require_rehearsal(privacy)
+    if privacy.protects:
+        require_useful(prepared.forecast(_held_records(federation, facts)), spend_anyway=spec.spend_anyway)
     return prepared if federation is None else _open(prepared, federation)
+
+
+def _held_records(federation: Federation | None, facts: PublicFacts) -> int | None:
+    """Return the number of records: those in this process, or the public number."""
+    if isinstance(federation, RowFederation) and not federation.distant:
+        return len(federation.store)
+    return facts.records
 
 
 def resolve_sites(
@@ -239,7 +249,7 @@ def resolve_adaptive_clipping(
     return AdaptiveClipping(
         blocks=task.blocks or (width,),
         quantile=privacy.clip_quantile,
-        start=privacy.clip,
+        start=privacy.bound,
         norm=NORMS[privacy.mechanism],
     )
 

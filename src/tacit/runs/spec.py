@@ -24,7 +24,7 @@ from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import Layout
 from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import BoundedSum, Mechanism
-from tacit.privacy.plan import Plan, PlannedPrice, plan
+from tacit.privacy.plan import Forecast, Plan, PlannedPrice, plan
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.privacy.statement import Statement, released_in_words
 from tacit.runs.stopping import HeldOutWatch, Stopping
@@ -88,6 +88,7 @@ class RunSpec:
         engine: The engine that runs the local work.
         rounds: The number of rounds.
         seed: The seed of everything repeatable.
+        spend_anyway: Run although the forecast says that nothing can be learned.
     """
 
     task: TaskBase = field(
@@ -120,10 +121,13 @@ class RunSpec:
     )
     rounds: int = 1
     seed: int = 0
+    # Decides whether a run begins, not what it is.
+    spend_anyway: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        # The one door of tasks: a user's own that does not inherit `TaskBase` is adapted here.
-        object.__setattr__(self, "task", as_task(self.task))
+        # The one door of tasks: a user's own that does not inherit `TaskBase` is adapted here, and one that
+        # cannot keep a promise without a clip bound becomes one that can.
+        object.__setattr__(self, "task", as_task(self.task).resolve(self.privacy))
 
     def describe(self, **resolved: object) -> dict[str, object]:
         """The choices, some of them resolved, as tables of an experiment file; what is None has no table."""
@@ -177,6 +181,7 @@ class PublicFacts:
         public: True if the records are public data.
         distant: True if the sites hold their data on other machines.
         layout: The layout of the data; None if it has been checked already.
+        features: The number of features, if it is known.
     """
 
     names: tuple[str, ...] | None = None
@@ -184,6 +189,7 @@ class PublicFacts:
     public: bool = False
     distant: bool = False
     layout: Layout | None = None
+    features: int | None = None
 
     @classmethod
     def of(cls, federation: Federation) -> "PublicFacts":
@@ -191,6 +197,7 @@ class PublicFacts:
         return cls(
             names=tuple(federation), records=federation.records, public=federation.public,
             distant=federation.distant, layout=federation.layout,
+            features=len(federation.store.columns) if isinstance(federation, RowFederation) else None,
         )  # fmt: skip
 
 
@@ -272,16 +279,29 @@ class PreparedRun:
 
     def plan(self) -> Plan:
         """Return the price in numbers and words, with warnings."""
-        # Rounds differ in their number alone, which a plan does not show.
         once = [release for part in reversed(self._once()) for release in part]
-        price = PlannedPrice(tuple(once), tuple(self.releases_of_round(1)), self.spec.rounds)
+        differ = self.spec.rounds if self.mechanism.rounds else 1
+        each = tuple(tuple(self.releases_of_round(number + 1)) for number in range(differ))
+        price = PlannedPrice(tuple(once), each, self.spec.rounds)
         models = 1 if self.clusters is None else self.clusters.models
         made = plan(
             self.spec.privacy, self.task, self.mechanism, price,
             sites=len(self.names), records=self.facts.records, models=models,
         )  # fmt: skip
-        warnings = (*made.warnings, *self._few(), *self.warnings)
-        return replace(made, warnings=warnings, statement=self._of_unknown(made))
+        return replace(
+            made,
+            warnings=(*made.warnings, *self._few(), *self.warnings),
+            statement=self._of_unknown(made),
+            choices=tuple(self.task.choices(self.spec.privacy, self.spec.rounds)),
+            forecast=self.forecast(self.facts.records),
+        )
+
+    def forecast(self, records: int | None) -> Forecast | None:
+        """Forecast the accuracy with this number of records of all sites."""
+        known = self.task.forecast(self.mechanism, len(self.names), records, self.facts.features)
+        if known is None or self.facts.names is not None:
+            return known
+        return replace(known, sites=None)
 
     def _of_unknown(self, made: Plan) -> Statement:
         """Describe the releases of each site, if only the data name the sites; the plan has made names up."""

@@ -424,7 +424,7 @@ class Trainer:
             and isinstance(self.privacy, Privacy)
             and self.privacy.unit == "site"
         ):
-            told = noise_warning(self.mechanism.deviation(1), self.privacy.clip, width)
+            told = noise_warning(self.mechanism.deviation(1), self.privacy.bound, width)
             found += [] if told is None else [told]
         if self.spec.attack is not None:
             more = f", and {self.aggregation.name} was to tolerate {self._tolerated_liars}"

@@ -31,6 +31,11 @@ class SourceBase(ABC):
         return None
 
     @property
+    def public_features(self) -> int | None:
+        """Number of features, if it is known before the data are opened."""
+        return None
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """The files, beside the first of which the book of the data lies."""
         return ()

@@ -12,6 +12,7 @@ from tacit.survival.models.discrete_time import LogisticHazard as LogisticHazard
 from tacit.survival.models.discrete_time import PCHazard as PCHazard
 from tacit.survival.models.discrete_time import PoissonPH as PoissonPH
 from tacit.survival.models.learner import SurvivalLearner
+from tacit.survival.models.newton_ph import NewtonPH as NewtonPH
 from tacit.survival.statistics.cox_task import Cox as Cox
 from tacit.survival.statistics.kaplan_meier_task import KaplanMeier as KaplanMeier
 
@@ -20,4 +21,9 @@ LEARNERS: Mapping[str, type[SurvivalLearner]] = {
     for task in (LogisticHazard, PCHazard, PoissonPH, DeepHit, DeepSurv, CoxPH, CoxCC, CoxTime)
 }
 # Statistics are tasks as well, so they run on every engine.
-TASKS: Mapping[str, type[Any]] = {**LEARNERS, KaplanMeier.kind: KaplanMeier, Cox.kind: Cox}
+TASKS: Mapping[str, type[Any]] = {
+    **LEARNERS,
+    NewtonPH.kind: NewtonPH,
+    KaplanMeier.kind: KaplanMeier,
+    Cox.kind: Cox,
+}

@@ -229,7 +229,7 @@ class Robust(AggregatorBase):
         if self.f is not None:
             return TrimmedMean(f=self.f).resolve(sites, privacy)
         assert isinstance(privacy, Privacy)
-        return CenteredClip(radius=privacy.clip / 2).resolve(sites, privacy)
+        return CenteredClip(radius=privacy.bound / 2).resolve(sites, privacy)
 
     def tolerates(self, sites: int) -> int:
         """Return the number f of dishonest sites that it tolerates among `sites` sites."""

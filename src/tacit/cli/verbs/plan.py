@@ -152,6 +152,9 @@ def _show_plan(made: Mapping[str, Any], sentences: list[str]) -> None:
         from tacit.privacy.ledger.total import so_far
 
         told.append(("all runs", so_far(made["all_runs"])))
+    told += [("choice", sentence) for sentence in made.get("choices", ())]
+    if "forecast" in made:
+        told.append(("forecast", made["forecast"]["sentence"]))
     output.print_rows(told + [("warning", warning) for warning in made["warnings"]])
     output.say("")
     output.print_sentences(sentences)

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -39,6 +39,7 @@ class RunRequest:
         out: The directory of the run.
         resume: Continue an interrupted run.
         quiet: Print results only.
+        spend_anyway: Run although the forecast says that nothing can be learned.
     """
 
     file: Path
@@ -46,6 +47,7 @@ class RunRequest:
     out: Path | None = None
     resume: bool = False
     quiet: bool = False
+    spend_anyway: bool = False
 
     def log(self, line: str) -> None:
         """Say something that is not a result."""
@@ -73,6 +75,10 @@ def run(
         str | None, typer.Option(help="Engine: local, or flower in a coordinator's folder.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted run.")] = False,
+    spend_anyway: Annotated[
+        bool,
+        typer.Option("--spend-anyway", help="Run although the forecast says that nothing can be learned."),
+    ] = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Serve the report on this machine during the run.")
     ] = False,
@@ -80,7 +86,8 @@ def run(
 ) -> None:
     """Run an experiment, within its privacy budget."""
     chosen = [*(changes or []), *([] if engine is None else [f"engine.kind={engine}"])]
-    done = _run(RunRequest(file, chosen, out, resume, console.quiet), port if watch else None)
+    asked = RunRequest(file, chosen, out, resume, console.quiet, spend_anyway)
+    done = _run(asked, port if watch else None)
     console.answer(done.as_dict, lambda: output.say(done.summary()))
     console.log(f"saved {done.path}")
     if done.path is not None and (report := done.path / REPORT).is_file():
@@ -156,7 +163,7 @@ def _run_single(asked: RunRequest, watch: int | None) -> "Run":
     from tacit.experiments import experiment
     from tacit.reports.text import progress
 
-    read = experiment.read(asked.file, asked.changes)
+    read = replace(experiment.read(asked.file, asked.changes), spend_anyway=asked.spend_anyway)
     if read.data.distant:
         raise InvalidValue(
             f"[data] kind = {read.data.kind!r} is at the sites: make their folders (tacit deploy "

@@ -540,7 +540,8 @@ class SiteWorker:
         """Refuse a size that is none; without one, sums would be divided by the site's own, a secret."""
         privacy, typical = self.agreement.experiment.privacy, told.typical
         by_record = isinstance(privacy, Privacy) and privacy.unit == "record"
-        if typical is None and told.asking == "round" and by_record and self.agreement.own.layout == "rows":
+        divided = told.asking == "round" and self.agreement.setting.task.batch is None
+        if typical is None and divided and by_record and self.agreement.own.layout == "rows":
             raise Refused(
                 "the mean number of records of a site is missing: the number of this site is a secret"
             )

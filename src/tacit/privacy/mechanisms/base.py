@@ -124,6 +124,11 @@ class Mechanism(Protocol):
         """Return this mechanism with the answers to the task's initial query, such as bought clip radii."""
         ...
 
+    @property
+    def rounds(self) -> int:
+        """Number of rounds that differ in their noise; 0 if all are alike."""
+        ...
+
 
 @runtime_checkable
 class Multiplied(Protocol):
@@ -230,6 +235,11 @@ class NoPrivacy:
         """Return this mechanism."""
         return self
 
+    @property
+    def rounds(self) -> int:
+        """Return 0: rounds are alike."""
+        return 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class CountNoise:
@@ -335,6 +345,53 @@ class RecordLevel(NoPrivacy):
         assert self.counts is not None, "there is no query"
         exact = np.array([float(size)])
         return float(add_noise(exact, self.counts.law, self.counts.scale, key, self.rehearsal)[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumRounds(NoPrivacy):
+    """Rounds in which every record contributes to one noisy sum, with a share of one Gaussian noise each.
+
+    Args:
+        bound: The L2 bound of one record's contribution.
+        multiplier: Noise of all rounds as if they were one release, in units of the bound.
+        shares: The share of each round; later ones are as the last.
+        rehearsal: Whether the noise repeats.
+
+    Guarantee:
+        A release with share f has multiplier `multiplier / sqrt(f)`. Gaussian releases compose exactly, also
+        where later ones are chosen by the results of earlier ones: shares that add up to 1 cost what one
+        release with this multiplier costs.
+    """
+
+    bound: float
+    multiplier: float
+    shares: tuple[float, ...]
+    rehearsal: bool = False
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds."""
+        return len(self.shares)
+
+    def at_round(self, number: int) -> "RecordLevel":
+        """The mechanism of a round."""
+        share = self.shares[min(number, len(self.shares)) - 1]
+        return RecordLevel(
+            law="gaussian",
+            clip=self.bound,
+            multiplier=self.multiplier / math.sqrt(share),
+            steps=1,
+            rate=1.0,
+            rehearsal=self.rehearsal,
+        )
+
+    def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
+        """Return one release per site, about its own records."""
+        return self.at_round(number).release(number, names)
+
+    def deviation(self, sites: int) -> float:
+        """Return the standard deviation of the noise in a mean of sums, in the last round."""
+        return self.at_round(self.rounds).deviation(sites)
 
 
 @dataclass(frozen=True, kw_only=True)

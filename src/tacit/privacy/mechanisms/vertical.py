@@ -353,7 +353,7 @@ def solve(
     # The price is the same for however many columns: one stands for all that are not known yet.
     holders = task.holders or {"all columns": EVERYBODY}
     widths = task.widths or dict.fromkeys(holders, 1)
-    radii = dict(task.lengths or dict.fromkeys(holders, privacy.clip))
+    radii = dict(task.lengths or dict.fromkeys(holders, privacy.bound))
     law: Law = "discrete" if privacy.noise == "secure" else "gaussian"
     multiplier = privacy.multiplier(1, 1.0, "replace", beside=beside, law=law)
     rehearsal = privacy.rehearsal

@@ -119,6 +119,11 @@ class RemoteRecords(SourceBase):
         require(len(self._features) > 0, "columns", list(self.columns), "such that a number comes of them")
 
     @property
+    def public_features(self) -> int | None:
+        """The number of features that the columns become."""
+        return len(self._rules.names(self.columns))
+
+    @property
     def public_records(self) -> int | None:
         """Number of training records, if the file says it."""
         return self.records

@@ -90,6 +90,11 @@ class Simulated(SourceBase):
         require_share(self.held_out)
 
     @property
+    def public_features(self) -> int | None:
+        """The number of features."""
+        return self.features
+
+    @property
     def public_records(self) -> int | None:
         """Number of training records, from the options."""
         return self.records - held_out_count(self.records, self.held_out)

@@ -32,6 +32,7 @@ from tacit.survival.figures.curves import (
 )
 from tacit.survival.figures.importance import ROWS, forest, readable_unit, tornado
 from tacit.survival.models.learner import SurvivalLearner
+from tacit.survival.models.newton_ph import NewtonPH
 from tacit.survival.models.prediction import GridModel, IncidenceModel, RelativeModel
 from tacit.survival.partial_effects import TRIED, Effects, Person, changes, describe_typical, effects, typical
 from tacit.survival.statistics.cox_task import Cox
@@ -53,7 +54,7 @@ SUMMARY = "summary.json"
 
 
 def pictures(
-    task: SurvivalLearner | Cox | KaplanMeier, state: Array, rounds: "Sequence[Round]", read: Read
+    task: SurvivalLearner | NewtonPH | Cox | KaplanMeier, state: Array, rounds: "Sequence[Round]", read: Read
 ) -> list[Figure]:
     """Return the figures of a survival run; none before there is a model.
 
@@ -66,6 +67,8 @@ def pictures(
     states = state.reshape(-1, state.shape[-1])
     if not bool(np.isfinite(states).all()):
         return []
+    if isinstance(task, NewtonPH):
+        return _network_figures(task, [task.model(own) for own in states], {}) if task.baseline else []
     if isinstance(task, SurvivalLearner):
         if isinstance(task.cuts, int) or not task.columns:
             return []
@@ -151,7 +154,7 @@ def _cox_figures(task: Cox, state: Array) -> list[Figure]:
 
 
 def _network_figures(
-    task: SurvivalLearner, models: Sequence[GridModel], members: Mapping[str, int]
+    task: SurvivalLearner | NewtonPH, models: Sequence[GridModel], members: Mapping[str, int]
 ) -> list[Figure]:
     """The figures of one network, or of several."""
     usual, person = typical(task.columns, task.encoding), describe_typical(task.columns, task.encoding)
@@ -167,7 +170,8 @@ def _network_figures(
         figures.append(_survival_figure(models[0], usual, person, found[0]))
     elif curves:
         figures.append(_by_model(models, usual, person, members))
-    linear = not task.hidden and found[0].when is None
+    # Lengths are bounded, so that an effect is not the same at every value: no ratio holds throughout.
+    linear = isinstance(task, SurvivalLearner) and not task.hidden and found[0].when is None
     tried = f"the first {TRIED} of " * (len(task.columns) > TRIED) + f"{len(task.columns)}"
     figures.append(tornado(found, person=person, features=tried, models=many, linear=linear))
     first = models[0]

@@ -6,7 +6,7 @@ horizon has to be known.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_hidden, require_positive, require_word
 from tacit.learning.record import Simplest
-from tacit.learning.supervised import Learner
-from tacit.learning.task import Goal, InitialQueryBase, Updates
+from tacit.learning.supervised import Learner, LocalTraining
+from tacit.learning.task import Goal, InitialQueryBase, TaskBase, Updates
 from tacit.privacy.mechanisms.base import Mechanism, Norm
-from tacit.privacy.policy import Provenance
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import BOUND
 from tacit.runtime.keys import Key
@@ -53,6 +53,8 @@ class SurvivalLearner(Learner):
             Without either, open runs and rehearsals take quantiles of the event times, and private runs buy
             them.
         horizon: End of the last time interval; a public number.
+        ranges: Public range of a feature, low and high, by its name; only where single records are protected
+            without a clip bound.
         columns: The names of the features; filled in from the data.
         encoding: Encoding of raw columns as features; filled in from the data.
     """
@@ -61,6 +63,7 @@ class SurvivalLearner(Learner):
     activation: Activation = "relu"
     cuts: int | Sequence[float] = 20
     horizon: float | None = None
+    ranges: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
     columns: Sequence[str] = field(default=(), metadata=BOUND)
     encoding: Encoding = field(default_factory=Encoding, metadata=BOUND)
 
@@ -71,6 +74,35 @@ class SurvivalLearner(Learner):
         require_cuts(self.cuts)
         if self.horizon is not None:
             require_positive("horizon", self.horizon)
+
+    def resolve(self, privacy: Privacy | Open) -> TaskBase:
+        """This task; under a promise to records without a clip bound, proportional hazards by `NewtonPH`.
+
+        Networks get effects that bend. Options of gradient descent are obeyed: with one of them, and for
+        several causes, the promise needs a clip bound.
+        """
+        from tacit.survival.models.newton_ph import NewtonPH
+
+        if isinstance(privacy, Open) or privacy.unit != "record" or privacy.clip is not None:
+            return self
+        if self.causes > 1 or self._descends:
+            return self
+        return NewtonPH(
+            effects="hinge" if self.hidden else "linear",
+            horizon=self.horizon,
+            cuts=None if isinstance(self.cuts, int) else self.cuts,
+            ranges=self.ranges,
+            asked=self.kind,
+        )
+
+    @property
+    def _descends(self) -> bool:
+        """True if an option of gradient descent was given."""
+        own = LocalTraining(
+            steps=self.steps, sample=self.sample, epochs=self.epochs, batch=self.batch, lr=self.lr,
+            optimizer=self.optimizer, proximal=self.proximal, decay=self.decay,
+        )  # fmt: skip
+        return self.risk_groups is not None or own != LocalTraining()
 
     @property
     def goal(self) -> Goal:

@@ -99,6 +99,7 @@ class KaplanMeier(SumTask):
     known: CountTerms = field(default_factory=CountTerms, metadata=BOUND)
     kind: ClassVar[str] = "kaplan-meier"
     once: ClassVar[bool] = True
+    own_bound: ClassVar[float | None] = 1.0
     # Defaults of an experiment file. The curve of a site alone is nothing to compare with.
     usual: ClassVar[Mapping[str, Any]] = {"rounds": 1, "baselines": False}
 
@@ -138,9 +139,13 @@ class KaplanMeier(SumTask):
                 "adapt. Use a fixed clip"
             )
         known = CountTerms(
-            unit=privacy.unit, law=privacy.mechanism, clip=privacy.clip, rehearsal=privacy.rehearsal
+            unit=privacy.unit, law=privacy.mechanism, clip=self._clip(privacy), rehearsal=privacy.rehearsal
         )
         return replace(self, known=known)
+
+    def _clip(self, privacy: Privacy) -> float:
+        """Return the bound of the protected unit: counts of single records are bounded by construction."""
+        return 1.0 if privacy.clip is None and privacy.unit == "record" else privacy.bound
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This with its intervals, once the data are found valid.
