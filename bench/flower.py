@@ -115,7 +115,7 @@ def timed(coordinator: Path, server: str, client: str | None, out: Path) -> list
 
 def measured(place: Path) -> dict[str, object]:
     """Everything, on one federation."""
-    chosen = experiment.read(ROOT / "examples" / "survival.toml", CHANGES)
+    chosen = experiment.read(ROOT / "examples" / "network.toml", CHANGES)
     federation = chosen.open_federation()
     out = place / "town"
     document, tables = lay_out(chosen, federation, out)

@@ -105,7 +105,7 @@ def assert_same_round(found: Both, here: PreparedRun, there: PreparedRun) -> Non
 
 def test_simulated_patients_at_three_hospitals_train_as_in_one_process(tmp_path: Path):
     changes = ["sites.count=3", "rounds=2", "data.records=500"]
-    found = both(EXAMPLES / "survival.toml", tmp_path, changes)
+    found = both(EXAMPLES / "network.toml", tmp_path, changes)
     here, there = assert_same_task(found)
     assert len(here.task.cuts) == 20
     for name in found.federation:
@@ -329,13 +329,13 @@ def test_code_of_ones_own_is_not_handed_over(tmp_path: Path):
 
 
 def test_what_is_at_the_sites_already_is_not_handed_over_again(tmp_path: Path):
-    found = both(EXAMPLES / "survival.toml", tmp_path, ["sites.count=2", "data.records=200"])
+    found = both(EXAMPLES / "network.toml", tmp_path, ["sites.count=2", "data.records=200"])
     with pytest.raises(Refused, match="held-records is at the sites already"):
         _ = split_data(found.deployed, found.distant, lambda name: tmp_path / "again" / name)
 
 
 def test_files_of_sites_are_for_their_owners_alone_and_nothing_is_overwritten(tmp_path: Path):
-    found = both(EXAMPLES / "survival.toml", tmp_path, ["sites.count=2", "data.records=200"])
+    found = both(EXAMPLES / "network.toml", tmp_path, ["sites.count=2", "data.records=200"])
     file = tmp_path / "site-1" / "data" / "records.parquet"
     assert file.stat().st_mode & 0o777 == 0o600
     with pytest.raises(FileExistsError):

@@ -9,7 +9,7 @@ from in_process import handed
 from tacit.deploy.coordinator.run import charges
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SURVIVAL, FUNCTIONAL = EXAMPLES / "survival.toml", EXAMPLES / "functional.toml"
+SURVIVAL, FUNCTIONAL = EXAMPLES / "network.toml", EXAMPLES / "functional.toml"
 SMALL = ["sites.count=3", "rounds=2", "data.records=300", "task.cuts=5", "task.hidden=[4]"]
 PER_SITE = ["privacy.unit=site", "privacy.epsilon=50", "task.sample=1.0"]
 BLIND = [*SMALL, "sites.count=4", *PER_SITE, "privacy.noise=secure"]

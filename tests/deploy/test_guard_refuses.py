@@ -18,7 +18,7 @@ from tacit.errors import BudgetExhausted, LedgerTampered, Refused, SitesUnreacha
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.keys import Key
 
-SURVIVAL = Path(__file__).parents[2] / "examples" / "survival.toml"
+SURVIVAL = Path(__file__).parents[2] / "examples" / "network.toml"
 SMALL = ["sites.count=3", "rounds=2", "data.records=300", "task.cuts=5", "task.hidden=[4]"]
 STRICT = SiteLimits(epsilon=4.0, lifetime=10.0, delta=1e-5, fewest=20)
 

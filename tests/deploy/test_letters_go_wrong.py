@@ -12,7 +12,7 @@ from tacit.errors import Refused, SecureAggregationFailed, SitesUnreachable
 from tacit.privacy.ledger.store import Ledger
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-SURVIVAL, FUNCTIONAL = EXAMPLES / "survival.toml", EXAMPLES / "functional.toml"
+SURVIVAL, FUNCTIONAL = EXAMPLES / "network.toml", EXAMPLES / "functional.toml"
 SMALL = ["sites.count=3", "rounds=3", "data.records=300", "task.cuts=5", "task.hidden=[4]"]
 
 

@@ -20,7 +20,7 @@ from tacit.errors import BudgetExhausted
 from tacit.experiments import experiment
 
 pytest.importorskip("flwr")
-SURVIVAL = Path(__file__).parents[2] / "examples" / "survival.toml"
+SURVIVAL = Path(__file__).parents[2] / "examples" / "network.toml"
 SMALL = [
     "sites.count=2", "rounds=2", "data.records=200", "task.cuts=5", "task.hidden=[4]", "baselines=false"
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from tacit.experiments import sweeps
 from tacit.experiments.sweep_results import SweepResult
 from tacit.reports.plots.privacy_utility import by_number, by_word, privacy_utility
 
-FILE = Path(__file__).parents[2] / "examples" / "survival.toml"
+FILE = Path(__file__).parents[2] / "examples" / "network.toml"
 MEANS = {"score": [0.6, 0.65, 0.7], "low": [0.55, 0.6, 0.66], "high": [0.65, 0.7, 0.74]}
 
 

@@ -31,7 +31,7 @@ from tacit.learning.record import Round
 from tacit.privacy.ledger.store import Ledger
 from tacit.runs.run import Run
 
-SURVIVAL = Path(__file__).parents[2] / "examples" / "survival.toml"
+SURVIVAL = Path(__file__).parents[2] / "examples" / "network.toml"
 SMALL = [
     "sites.count=3", "rounds=5", "data.records=300", "task.cuts=5", "task.hidden=[4]", "baselines=false"
 ]  # fmt: skip

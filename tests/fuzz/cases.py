@@ -291,7 +291,7 @@ def _talked(place: Path) -> tuple[dict[str, Path], tuple[bytes, ...]]:
         "task.hidden=[3]",
         "baselines=false",
     ]
-    chosen = experiment.read(EXAMPLES / "survival.toml", small)
+    chosen = experiment.read(EXAMPLES / "network.toml", small)
     document, held = lay_out(chosen, chosen.open_federation(), place)
     trusting = SiteLimits(epsilon=float("inf"), lifetime=float("inf"), fewest=2, trusted=True)
     made = write(document, held, place, host="127.0.0.1", port=9999, limits=dict.fromkeys(held, trusting))

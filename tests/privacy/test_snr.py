@@ -54,7 +54,7 @@ def test_several_models_share_the_sites_and_one_has_them_all():
     task, names = PPO(hidden=(16, 16)).with_spaces(8, 4), [f"site-{number}" for number in range(100)]
     promise = Privacy(unit="site", noise_multiplier=1.0, delta=1e-3, clip=1.0, noise="server")
     mechanism = promise.solve(task, names, Mean(), 10)
-    price = PlannedPrice((), mechanism.release(1, names), 10)
+    price = PlannedPrice((), (mechanism.release(1, names),), 10)
     alone, shared = (
         plan(promise, task, mechanism, price, sites=100, models=models).signal for models in (1, 2)
     )

@@ -192,7 +192,7 @@ def test_a_plan_needs_no_columns():
         work = Work(release_moments=noise != "site", holdings={}, records=None)
         names = [f"party-{n}" for n in range(parties)]
         mechanism = promise(noise=noise).solve(work, names, Mean(), 1)
-        price = PlannedPrice((), mechanism.release(1, names), 1)
+        price = PlannedPrice((), (mechanism.release(1, names),), 1)
         made = plan(promise(noise=noise), work, mechanism, price, sites=parties)
         assert 1.98 < made.statement.epsilon <= 2.0
 

@@ -61,6 +61,10 @@ TASKS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "cox-ph": some(**GROUPED),
     "cox-cc": some(**GROUPED),
     "cox-time": some(**GROUPED),
+    "newton-ph": some(
+        effects=st.sampled_from(["linear", "hinge"]), horizon=reals, cuts=st.integers(1, 9),
+        ranges=st.fixed_dictionaries({"x1": st.just([-3.0, 4.0]), "x2": st.just([-2.0, 3.0])}),
+    ),
     "kaplan-meier": some(grid=ends, level=st.floats(0.5, 0.99)),
     "cox": some(ties=st.sampled_from(["efron", "breslow"]), ridge=pulls, level=st.floats(0.5, 0.99)),
     "functional-boosting": some(
@@ -93,6 +97,7 @@ PROMISES: dict[str, list[dict[str, Any]]] = {
     "functional-boosting": [{"kind": "open"}, {**RECORD, "clip": 3.0, "epsilon": 4.0}],
     "ppo": [{"kind": "open"}, {**SITE, "clip": 1.0, "noise_multiplier": 2.0, "clip_quantile": 0.5}],
     "kaplan-meier": [{"kind": "open"}],
+    "newton-ph": [{"kind": "open"}, {**RECORD, "epsilon": 2.0, "rehearsal": True}],
     "cox": [{"kind": "open"}],
 }
 PRIVATE = [

@@ -188,7 +188,7 @@ def test_nothing_is_written_into_a_folder_that_holds_something(tmp_path: Path):
     for out in ("full", "file"):
         code, _, said = tacit("deploy", HOSPITALS, "--out", tmp_path / out)
         assert (code, f"{tmp_path / out}" in said) == (2, True)
-        rehearsed = ("--rehearse", ROOT / "examples" / "survival.toml", "--out", tmp_path / out)
+        rehearsed = ("--rehearse", ROOT / "examples" / "network.toml", "--out", tmp_path / out)
         assert tacit("deploy", *rehearsed)[0] == 2
     assert [file.name for file in (tmp_path / "full").iterdir()] == ["mine.txt"]
     assert (tmp_path / "full").stat().st_mode & 0o777 == 0o755

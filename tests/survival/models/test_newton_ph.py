@@ -359,6 +359,12 @@ class TestWhoIsServed:
         with pytest.raises(TacitError, match=said):
             prepare(RunSpec(task=NewtonPH(), privacy=privacy, rounds=6), PublicFacts(names=("a",)))
 
+    def test_a_class_of_ones_own_is_learned_as_it_is(self):
+        class Own(LogisticHazard):
+            """A user's own model."""
+
+        assert type(Own().resolve(PROMISE)) is Own
+
     def test_a_missing_clip_bound_of_sites_is_named(self):
         privacy = Privacy(unit="site", epsilon=1.0, delta=1e-2)
         with pytest.raises(Refused, match=r"clip is missing in .privacy.: give the bound of a site's update"):
@@ -383,6 +389,39 @@ class TestWhoIsServed:
     def test_options_that_mean_nothing_are_refused(self, options, said):
         with pytest.raises(InvalidValue, match=said):
             NewtonPH(**options)
+
+    @pytest.mark.parametrize(
+        ("name", "changed"),
+        [
+            ("baseline", {"rates": []}),
+            ("baseline", {"ends": [2.0, 1.0]}),
+            ("baseline", {"variance": [0.0, 1.0]}),
+            ("baseline", {"rates": [np.nan, 1.0]}),
+            ("scaling", {"scale": [0.0, 1.0, 1.0]}),
+            ("scaling", {"low": [np.inf, 0.0, 0.0]}),
+            ("scaling", {"center": [0.0]}),
+        ],
+    )
+    def test_answers_that_no_query_gives_are_refused(self, name, changed):
+        # A dishonest coordinator may send a site any answers.
+        task, _, _ = bound_task(patients(200), NewtonPH(cuts=2, horizon=3000.0))
+        honest = {
+            "scaling": {key: list(values)[:3] for key, values in task.scaling.items()},
+            "baseline": {
+                "ends": [1.0, 2.0], "rates": [0.5, 0.5], "expected": [9.0, 9.0], "variance": [0.1, 0.1],
+                "records": [40.0], "events": [18.0],
+            },
+        }  # fmt: skip
+        assert task.with_answers(honest).baseline == honest["baseline"]
+        with pytest.raises(InvalidValue):
+            task.with_answers({**honest, name: {**honest[name], **changed}})
+
+    def test_a_round_before_the_query_is_refused(self):
+        federation = federated(patients(50))
+        ready = prepare(RunSpec(task=NewtonPH(), privacy=PROMISE, rounds=6), federation)
+        cohort, key = federation.cohort(list(federation)), tacit.Key(0, rehearsal=True)
+        with pytest.raises(Refused, match="scales and exits"):
+            ready.task.at_round(1, 6).train(np.zeros(9), cohort, ready.mechanism.at_round(1), key)
 
     def test_ranges_of_unknown_features_are_refused(self):
         with pytest.raises(InvalidValue, match="ranges"):
@@ -438,8 +477,8 @@ class TestBaseline:
 
     def test_intervals_without_enough_events_for_the_noise_are_merged(self):
         cells = np.tile([20.0, 30.0], 12)
-        exact = estimate(np.append(cells, 100.0), interval_ends(1.0, None), 0.0, whole=True)
-        noisy = estimate(np.append(cells, 100.0), interval_ends(1.0, None), 20.0, whole=True)
+        exact = estimate(np.append(cells, 100.0), interval_ends(1.0, 12), 0.0, whole=True)
+        noisy = estimate(np.append(cells, 100.0), interval_ends(1.0, 12), 20.0, whole=True)
         assert len(exact.ends) == 12
         assert 1 <= len(noisy.ends) < 6
         assert noisy.ends[-1] == exact.ends[-1] == 1.0

@@ -171,11 +171,13 @@ def _promise(made: Mapping[str, Any]) -> list[tuple[str, str]]:
     refused = " and be refused" if made["budget"] is not None and spends[rounds + 1] > made["budget"] else ""
     rdp = made["comparisons"]["rdp"]
     beside = f" (epsilon would be {output.format_price(rdp)} by RDP)" if rdp is not None else ""
+    # Choices are those of a task whose records are bounded without a clip bound.
+    bound = "bound of a record, in all rounds together" if made.get("choices") else "clip bound"
     cost, one_more = output.format_price(promise["epsilon"]), output.format_price(spends[rounds + 1])
     kept = f"any one {promise['unit']}{where} · epsilon {cost} · delta {promise['delta']:g} · {change}"
     return [
         ("promise", kept),
-        ("noise", f"{made['noise_multiplier']:.4f} times the clip bound{beside}"),
+        ("noise", f"{made['noise_multiplier']:.4f} times the {bound}{beside}"),
         *_snr_rows(made.get("signal")),
         *_prices(rounds, output.format_price(spends[1]), cost, f"would bring {one_more}{refused}"),
     ]

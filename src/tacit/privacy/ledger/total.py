@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tacit.privacy.accounting.release import Unit
+if TYPE_CHECKING:
+    from tacit.privacy.accounting.release import Unit
 
 # Without a lifetime the total is read off afterwards, and results may have decided that there is a next run.
 UNBOUND = "no lifetime budget is set; if you decide by results whether to run again, delta may be larger"
@@ -29,7 +30,7 @@ class AllRuns:
     runs: int
     epsilon: float
     delta: float
-    unit: Unit
+    unit: "Unit"
     lifetime: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
 

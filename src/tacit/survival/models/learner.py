@@ -85,7 +85,8 @@ class SurvivalLearner(Learner):
 
         if isinstance(privacy, Open) or privacy.unit != "record" or privacy.clip is not None:
             return self
-        if self.causes > 1 or self._descends:
+        # A class of a user's own is learned as it is.
+        if self.causes > 1 or self._descends or not self._ours:
             return self
         return NewtonPH(
             effects="hinge" if self.hidden else "linear",

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 # the query leave is for scores, of which the last round has `GROWTH` times as much as the first.
 INFORMED, GROWTH = (0.03, 0.07), 32.0
 ROUNDS = 6
+# Lists in the answers to the query: of scales, and of the baseline.
+PARTS = ("low", "high", "center", "scale", "ends", "rates", "expected", "variance")
 # Events expected of a record that is followed to one, where half of the records have an event.
 HALF_EVENTS = 0.315
 
@@ -113,9 +115,35 @@ class NewtonPH(TaskBase):
         elif self.cuts is not None:
             require_grid(self.cuts)
             require(self.horizon is None, "horizon", self.horizon, "left out where cuts gives the ends")
+        self._require_answers()
         for name, given in self.ranges.items():
             valid = len(given) == 2 and -math.inf < given[0] < given[1] < math.inf
             require(valid, f"ranges of {name}", list(given), "two finite numbers, the lower one first")
+
+    def _require_answers(self) -> None:
+        """Refuse answers that no query gives: a coordinator may send a site any."""
+        parts = {
+            "scaling": (self.scaling, PARTS[:4], ()),
+            "baseline": (self.baseline, PARTS[4:], ("records", "events")),
+        }
+        for name, (given, columns, single) in parts.items():
+            if not given:
+                continue
+            require(
+                set(given) == {*columns, *single}, name, sorted(given), f"{', '.join((*columns, *single))}"
+            )
+            rows = [np.asarray(given[part], dtype=np.float64) for part in columns]
+            alike = len({row.shape for row in rows}) == 1 and rows[0].ndim == 1 and rows[0].size > 0
+            require(alike, name, "of several lengths", "lists of one length")
+            require(bool(np.isfinite(rows).all()), name, "not finite", "finite numbers")
+            # All of the baseline is above 0, and so is a scale.
+            above = rows if name == "baseline" else rows[3:]
+            require(all(bool((row > 0).all()) for row in above), name, "0 or less", "above 0")
+        if self.baseline:
+            require_grid(self.baseline["ends"])
+        if self.scaling and self.columns:
+            many = len(self.scaling["scale"])
+            require(many == len(self.columns), "scaling", f"{many} columns", f"{len(self.columns)} columns")
 
     @property
     def identity(self) -> str | None:
@@ -168,25 +196,25 @@ class NewtonPH(TaskBase):
 
     def choices(self, privacy: Privacy | Open, rounds: int) -> list[str]:
         """Return sentences on what was chosen, and why."""
-        bent = " that may bend" * (self.effects == "hinge")
+        model = "proportional hazards, with effects that may bend" if self._bends else "proportional hazards"
         asked = [self._instead] if self.asked else []
         if isinstance(privacy, Open):
             return asked
         return [
             *asked,
-            f"proportional hazards with effects{bent}: every record is bounded by construction and followed "
-            "until one event was to be expected of it, so nothing is clipped, and no learning rate is needed",
-            f"{rounds} rounds with all records of all sites; the last has {GROWTH:g} times the share of the "
-            "first, because rounds near the estimate count for more",
-            f"{QUERIED:.0%} of the promise buys the scales of features that have no public one, and the "
-            "times of exits",
+            f"{model}; each record is bounded by construction, so that nothing is clipped",
+            f"{rounds} rounds with all records; the last has {GROWTH:g} times the share of the first",
+            f"{QUERIED:.0%} of the promise buys times of exits, and scales of features without a public one",
         ]
+
+    @property
+    def _bends(self) -> bool:
+        return self.effects == "hinge"
 
     @property
     def _instead(self) -> str:
         return (
-            f"{self.asked} was asked for: without a clip bound, {self.kind} learns instead, which predicts "
-            "better under a promise to single records; give clip in [privacy] to train the other"
+            f"{self.asked} is learned as {self.kind}; give clip in [privacy] to train it by gradients instead"
         )
 
     def forecast(
@@ -307,6 +335,8 @@ class NewtonPH(TaskBase):
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """Compute each site's noisy sum of scores, and of information where the round asks for it."""
+        if not self.baseline:
+            raise Refused(f"{self.kind} cannot train before the query for {ScaleQuery.kind} is answered")
         states = np.broadcast_to(state, (len(cohort), state.shape[-1]))
         found: list[Array] = []
         for place, name in enumerate(cohort.names):
