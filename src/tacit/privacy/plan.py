@@ -143,10 +143,10 @@ class Forecast:
         """Return the forecast in words."""
         if self.noise is None or self.kept is None:
             # Every site adds the whole noise to its own sums.
-            more = ", times the root of the number of sites," * (self.sites is None)
+            more = " (times the root of the number of sites)" * (self.sites is None)
             return (
-                f"for each feature, {self.per_feature / LITTLE:,.0f} records of all sites{more} lose little "
-                f"accuracy, and {self.per_feature / MUCH:,.0f} much"
+                f"each feature needs about {self.per_feature / LITTLE:,.0f} records of all sites{more} to lose "
+                f"little accuracy; with {self.per_feature / MUCH:,.0f}, much is lost"
             )
         gain = 1 / (1 + (self.noise / HALVED) ** 2)
         left = (

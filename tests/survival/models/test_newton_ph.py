@@ -527,7 +527,7 @@ class TestForecast:
         spec = RunSpec(task=NewtonPH(), privacy=PROMISE, rounds=6)
         made = prepare(spec, PublicFacts()).plan()
         assert made.forecast.kept is None
-        assert "for each feature" in made.forecast.sentence()
+        assert "each feature needs about" in made.forecast.sentence()
         assert made.as_dict()["forecast"]["noise"] is None
 
 

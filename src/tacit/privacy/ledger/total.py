@@ -3,10 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tacit.privacy.accounting.release import Unit
+from typing import Any, Literal
 
 # Without a lifetime the total is read off afterwards, and results may have decided that there is a next run.
 UNBOUND = "no lifetime budget is set; if you decide by results whether to run again, delta may be larger"
@@ -30,7 +27,8 @@ class AllRuns:
     runs: int
     epsilon: float
     delta: float
-    unit: "Unit"
+    # As `Unit` of the accounting, which this module does not load: the command line shows totals.
+    unit: Literal["record", "site"]
     lifetime: tuple[float, float] | None = None
     notes: tuple[str, ...] = ()
 
