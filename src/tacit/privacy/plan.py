@@ -145,8 +145,8 @@ class Forecast:
             # Every site adds the whole noise to its own sums.
             more = " (times the root of the number of sites)" * (self.sites is None)
             return (
-                f"each feature needs about {self.per_feature / LITTLE:,.0f} records of all sites{more} to lose "
-                f"little accuracy; with {self.per_feature / MUCH:,.0f}, much is lost"
+                f"each feature needs about {self.per_feature / LITTLE:,.0f} records of all sites{more} to "
+                f"lose little accuracy; with {self.per_feature / MUCH:,.0f}, much is lost"
             )
         gain = 1 / (1 + (self.noise / HALVED) ** 2)
         left = (
