@@ -132,7 +132,9 @@ def alerts(run: ReportData) -> list[dict[str, str]]:
     found += _about_the_audit(run)
     done = len(run.record.rounds)
     rounds = f"{done} round{'s' * (done != 1)}"
-    found += [("stop", f"This model is {words}.") for words in run.record.verdict]
+    for words in run.record.verdict:
+        # A gain that may be chance is something to mind; a loss is not to be relied on.
+        found.append(("stop" if words.startswith("not better") else "mind", f"This model is {words}."))
     if run.record.stopped:
         found.append(("mind", f"Ended early, after {rounds}: {run.record.stopped}."))
     if run.under_way:

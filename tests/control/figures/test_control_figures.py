@@ -298,7 +298,7 @@ def test_scenarios_are_dots_with_intervals_and_numbers():
 
 def test_many_scenarios_are_counted_in_the_title():
     figure = figures.scenarios(scored([f"world {number}" for number in range(7)]))
-    assert title(figure) == "Highest return: clustered in 7 of 7 worlds"
+    assert title(figure) == "Highest return: clustered in 7 of 7 worlds; intervals overlap in 7 of 7"
 
 
 def test_dots_that_are_too_low_become_arrows_with_their_number():

@@ -68,7 +68,7 @@ def test_models_of_a_site_are_joined_in_their_order_and_the_shared_path_is_black
 
 
 def test_the_title_says_how_often_weights_give_their_world_away(figure):
-    told = "Weights give the world of a site away in 100 % of cases (guessing: 33 %), t-SNE"
+    told = "Weights give the world of a site away in 100 % of cases (guessing: 33 %)"
     assert title(figure) == told
     one_each = maps.weight_map(*models(sites=3), key=Key(3))
     assert title(one_each) == "12 models of 3 sites by t-SNE"
@@ -86,7 +86,9 @@ def test_umap_places_models_too_and_repeats(tmp_path):
     weights, worlds, steps, names = models()
     path = tmp_path / "map.png"
     figure = maps.weight_map(weights, worlds, steps, names, method="umap", key=Key(3), path=path)
-    assert title(figure).endswith("UMAP")
+    assert "Places: UMAP of the weights" in " ".join(text.get_text() for text in figure.texts).replace(
+        "\n", " "
+    )
     assert path.read_bytes().startswith(b"\x89PNG")
     places = maps.embed(weights, method="umap", key=Key(3))
     np.testing.assert_array_equal(places, maps.embed(weights, method="umap", key=Key(3)))
@@ -107,7 +109,9 @@ def test_umap_is_asked_for_a_map_that_repeats(monkeypatch):
     monkeypatch.setitem(sys.modules, "umap", SimpleNamespace(UMAP=Fake))
     weights, worlds, steps, names = models(coordinates=90, rounds=9)
     figure = maps.weight_map(weights, worlds, steps, names, method="umap", key=Key(3))
-    assert title(figure).endswith("UMAP")
+    assert "Places: UMAP of the weights" in " ".join(text.get_text() for text in figure.texts).replace(
+        "\n", " "
+    )
     assert asked["rows"].shape == (63, 50)
     assert asked["init"].shape == (63, 2)
     assert asked["n_neighbors"] == 60

@@ -496,7 +496,16 @@ def _leaders(rows: "pd.DataFrame", worlds: Sequence[str]) -> str:
     )
     means, regimes = order["mean"].to_dict(), order["regime"].to_dict()
     told = leaders({world: (str(regimes[world]), float(means[world])) for world in worlds})
-    return f"Highest return: {told}"
+    return f"Highest return: {told}{_unclear(rows, worlds)}"
+
+
+def _unclear(rows: "pd.DataFrame", worlds: Sequence[str]) -> str:
+    """Count the worlds in which the interval of another regime reaches that of the best, in words."""
+    many = 0
+    for world in worlds:
+        own = rows[rows["world"] == world].sort_values("mean", ascending=False, kind="stable")
+        many += bool(len(own) > 1 and (own["high"].iloc[1:] >= own["low"].iloc[0]).any())
+    return f"; intervals overlap in {many} of {len(worlds)}" if many else ""
 
 
 def _dots(axes: Axes, rows: "pd.DataFrame", regimes: Sequence[str], lowest: float | None) -> None:

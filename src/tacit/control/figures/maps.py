@@ -358,7 +358,7 @@ def weight_map(
     figure = picture(
         4.0,
         title or _identifiability_title(rows[own], homes[own], owners[own], method),
-        _note(shapes, provenance),
+        _note(shapes, provenance, method),
     )
     axes = figure.add_subplot()
     tidy(axes, "", "")
@@ -516,13 +516,15 @@ def _identifiability_title(rows: Array, homes: Words, owners: Words, method: Met
         return f"{len(rows)} models of {len(set(owners))} sites by {NAMES[method]}"
     share, guessed = silo_identifiability(rows, homes.tolist(), owners.tolist()), max(Counter(homes).values())
     told = f"Weights give the world of a site away in {100 * share:.0f} % of cases"
-    return f"{told} (guessing: {100 * guessed / len(rows):.0f} %), {NAMES[method]}"
+    return f"{told} (guessing: {100 * guessed / len(rows):.0f} %)"
 
 
-def _note(shapes: "dict[str, str]", provenance: str) -> str:
+def _note(shapes: "dict[str, str]", provenance: str, method: Method) -> str:
     """Return a note on the source of weights, and the meaning of shapes."""
     told = [f"{SHAPES[shape]}: {world}" for world, shape in shapes.items()]
-    return footnote(provenance, *told, "Lines join models of one site. Axes have no unit")
+    # The share in the title is of distances between weights, which no map in two dimensions keeps.
+    places = f"Places: {NAMES[method]} of the weights, without a unit; shares are computed from the weights"
+    return footnote(provenance, *told, "Lines join models of one site", places)
 
 
 def _paths(axes: Axes, places: Array, taken: Array, owners: Words, shared: str) -> None:
