@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tacit.errors import TacitError
 from tacit.learning.supervised import LocalTraining
 from tacit.learning.task import TaskBase
 from tacit.privacy.mechanisms.base import NoPrivacy
@@ -56,15 +55,13 @@ class LossProbe:
         return LossProbe(task, federation.store.take(rows), start)
 
     def __call__(self, state: Array) -> float:
-        """Return the mean loss at a state; infinity if it is not a number."""
+        """Return the mean loss at a state; see `mean_loss`."""
         name = state.tobytes()
         if name not in self._known:
             # Two are kept: the start, and the state after the last round, which is the one before this.
             while len(self._known) > 2:
                 self._known.pop(list(self._known)[1])
-            with np.errstate(all="ignore"):
-                found = float(np.mean(self.task.losses(state, self.records)))
-            self._known[name] = found if math.isfinite(found) else math.inf
+            self._known[name] = mean_loss(self.task, state, self.records)
         return self._known[name]
 
 
@@ -96,12 +93,13 @@ def slower(task: TaskBase, share: float) -> TaskBase | None:
 
 
 def mean_loss(task: TaskBase, state: Array, records: Any) -> float:  # noqa: ANN401
-    """Return the mean loss of a site's own model on its own records; infinity if it is not a number."""
+    """Return the mean loss of a model on some records; infinity if it is not finite, NaN if there is none."""
     try:
         with np.errstate(all="ignore"):
             found = float(np.mean(task.losses(state, records)))
-    except TacitError:
-        return math.inf
+    except Exception:
+        # A task of a user's own may have no losses of records; to watch them must not end its run.
+        return math.nan
     return found if math.isfinite(found) else math.inf
 
 
@@ -112,7 +110,7 @@ def find_lost(task: TaskBase, states: Array, cohort: Cohort) -> list[int]:
     return [
         place
         for place, own in enumerate(states)
-        if math.isinf(mean_loss(task, own, cohort.records_of(place)))
+        if not np.isfinite(own).all() or math.isinf(mean_loss(task, own, cohort.records_of(place)))
     ]
 
 
