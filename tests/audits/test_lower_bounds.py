@@ -328,3 +328,11 @@ def test_between_two_points_of_a_curve_the_rarer_event_is_taken(kind):
         assert curve(share) <= exact(share) + 1e-15
         # Points are two per cent apart, from 1e-8 on.
         assert share < 1e-8 or curve(share) >= exact(share / 1.02) - 1e-15
+
+
+def test_the_clearest_answers_on_both_sides_are_guessed():
+    scores = np.arange(100.0)
+    evidence = Evidence(scores=scores, present=scores >= 97)
+    assert [lower_bounds._count_guesses(evidence, share) for share in (0.02, 0.1, 0.5)] == [
+        (2, 2), (5 + 3, 10), (25 + 3, 50),
+    ]  # fmt: skip

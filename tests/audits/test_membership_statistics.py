@@ -207,3 +207,8 @@ def test_no_false_alarms_and_all_of_them_are_shares():
     for alarms in (-1e-9, 1 + 1e-9):
         with pytest.raises(InvalidValue, match="from 0 to 1"):
             tpr_at_fpr(scores, present, alarms=alarms)
+
+
+def test_one_member_and_one_other_are_enough_for_a_share():
+    given, inside = np.array([[2.0, 1.0]]), np.array([[True, False]])
+    assert _tpr(given, inside, [np.ones((1, 2), dtype=np.int64)], 0.5).tolist() == [1.0]

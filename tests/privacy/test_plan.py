@@ -90,3 +90,9 @@ def test_a_number_of_records_that_nobody_knows_is_bought_within_the_budget():
     assert unknown.noise_multiplier > known.noise_multiplier
     assert any("number of records" in line and "Laplace" in line for line in unknown.statement.released)
     assert not any("Laplace" in line for line in known.statement.released)
+
+
+@pytest.mark.parametrize(("delta", "warned"), [(1e-3, False), (1.001e-3, True)])
+def test_a_delta_for_fewer_than_a_thousand_records_is_warned_about(delta, warned):
+    made = plan(Privacy(unit="record", epsilon=3, delta=delta, clip=1), TASK, 2)
+    assert any("is for data of at most" in warning for warning in made.warnings) == warned

@@ -11,7 +11,14 @@ from sklearn.metrics import adjusted_rand_score
 from torch import nn
 
 from tacit import Federation, Open
-from tacit.aggregation.defence.clustering import ClusterChoice, Clusters, adjusted_rand, kmeans
+from tacit.aggregation.defence.clustering import (
+    ClusterChoice,
+    Clusters,
+    _middle,
+    _Places,
+    adjusted_rand,
+    kmeans,
+)
 from tacit.aggregation.mean import Mean
 from tacit.engines.base import Local
 from tacit.errors import InvalidValue
@@ -485,3 +492,19 @@ def test_more_models_than_sites_are_refused():
 def test_clusters_are_a_table_of_a_file():
     table = {"kind": "clusters", "count": 2, "by": "weights", "warm": 0}
     assert describe(Clusters(count=2, by="weights")) == table
+
+
+@pytest.mark.parametrize(("width", "part"), [(4, 1 / 3), (36, 1.0), (900, 2.0)])
+def test_updates_are_drawn_out_to_a_known_part_of_half_the_way_to_the_next_model(width, part):
+    models = np.zeros((2, width))
+    models[1, 0] = 8.0
+    moved = np.zeros((4, width))
+    moved[:, 1] = 0.01
+    places = _Places(NAMES[:4], models[[0, 0, 1, 1]], moved, models)
+    assert places._stretch() * 0.01 == pytest.approx(8.0 / 2 * part)
+
+
+def test_a_mean_without_outliers_is_the_plain_one_where_none_would_be_left():
+    rows = np.array([[1.0], [2.0], [4.0], [9.0]])
+    assert _middle(rows, 2).tolist() == [4.0]
+    assert _middle(rows, 1).tolist() == [3.0]

@@ -98,3 +98,16 @@ def test_the_best_of_all_starts_is_kept(seed):
 def test_what_others_import_from_clusters_is_still_there():
     for name in ("adjusted_rand", "agreement", "kmeans", "robust_kmeans"):
         assert getattr(clustering, name) is getattr(kmeans, name)
+
+
+def test_groups_go_to_the_models_that_are_nearest_by_squared_distance():
+    reached, models = np.array([[9.0], [12.0], [9.0]]), np.array([[0.0], [10.0]])
+    assert kmeans.match_labels(np.array([0, 1, 0]), reached, models).tolist() == [0, 1, 0]
+    assert kmeans.match_labels(np.array([0, 1, 0]), reached, models[::-1].copy()).tolist() == [1, 0, 1]
+
+
+def test_liars_who_agree_form_no_group_and_join_the_nearest_one():
+    draws = np.random.default_rng(1)
+    honest = np.repeat([[0.0, 0.0], [10.0, 0.0]], 6, axis=0) + 0.1 * draws.normal(size=(12, 2))
+    points = np.concatenate([honest, [[30.0, 1.0], [30.0, 1.0]]])
+    assert kmeans.robust_kmeans(points, 2, Key(0), 2).tolist() == [0] * 6 + [1] * 8

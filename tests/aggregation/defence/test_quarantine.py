@@ -265,3 +265,21 @@ def test_liars_among_real_patients_stay_out_to_the_end_and_honest_sites_stay_in(
         first = courses[name].index("quarantined")
         assert set(courses[name][first:]) == {"quarantined"}
     assert out == set(Scaling(liars=3).draw_liars(list(sites), Key(seed)))
+
+
+@pytest.mark.parametrize("unit", [2.0**-40, 2.0**40])
+def test_the_unit_of_the_updates_changes_no_score(unit):
+    updates = cloud(sites=8, width=5)
+    scaled = Updates(updates.names, updates.matrix * unit)
+    np.testing.assert_allclose(anomaly_scores(scaled, 2)[1], anomaly_scores(updates, 2)[1], atol=1e-9)
+    others = [anomaly_scores(given, 2, out=(NAMES[3],))[1] for given in (updates, scaled)]
+    np.testing.assert_allclose(others[1], others[0], atol=1e-9)
+
+
+def test_a_site_comes_back_once_its_suspicion_is_below_the_limit_and_not_at_it():
+    quarantine = Quarantine(drift=1.0, threshold=8.0, readmit=2.0)
+    out = [Standing(status="quarantined", suspicion=before) for before in (2.75, 2.5, 2.25)]
+    found = [quarantine._next_standing(standing, 0.0) for standing in out]
+    assert [(now.status, now.suspicion) for now in found] == [
+        ("quarantined", 2.25), ("quarantined", 2.0), ("probation", 1.75),
+    ]  # fmt: skip

@@ -486,6 +486,12 @@ def test_distances_in_pairs_depend_on_two_rows_to_the_last_bit():
     assert paired_distances(np.zeros((3, 4))).tolist() == np.zeros((3, 3)).tolist()
 
 
+def test_distances_in_pairs_are_exact_sums_in_whatever_order_columns_are_added():
+    rows = np.random.default_rng(2).normal(size=(5, 3000))
+    columns = np.random.default_rng(3).permutation(3000)
+    np.testing.assert_array_equal(paired_distances(rows[:, columns]), paired_distances(rows))
+
+
 def test_columns_are_cut_into_blocks_without_gaps():
     rows = np.zeros((100, 20000))
     parts = list(blocks(rows))

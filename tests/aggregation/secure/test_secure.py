@@ -183,6 +183,10 @@ def test_too_many_colluders_are_refused_and_the_message_says_how_many_are_not(si
                 session_of(sites, colluders=colluders)
 
 
+def test_the_widest_session_has_2_to_the_28_numbers():
+    assert session_of(5, width=2**28).width == 2**28
+
+
 def test_a_threshold_of_ones_own_is_held_to_the_same_rule():
     assert session_of(5, least=5, colluders=3).threshold == 5
     with pytest.raises(Refused, match="let at least 4 stay"):

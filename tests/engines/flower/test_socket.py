@@ -270,3 +270,21 @@ def test_looking_whether_a_guard_is_there_is_not_worth_a_word(
 def test_a_folder_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     assert not is_listening(str(tmp_path / "pipe" / "door.sock"))
+
+
+def test_a_length_that_comes_in_two_parts_takes_nothing_of_what_follows():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sent = struct.pack(">Q", 5) + b"hello"
+        read: list[bytes] = []
+        thread = threading.Thread(
+            target=lambda: read.append(door._receive(ours, time.monotonic() + SOON)), daemon=True
+        )
+        theirs.sendall(sent[:4])
+        thread.start()
+        # The first part has been taken before the rest is sent.
+        while select.select([ours], [], [], 0)[0]:
+            time.sleep(0.001)
+        theirs.sendall(sent[4:])
+        thread.join(SOON)
+    assert read == [b"hello"]

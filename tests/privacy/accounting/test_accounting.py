@@ -4,6 +4,7 @@ An epsilon that is too small is the worst bug there is, so most of this file ask
 """
 
 import math
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -767,3 +768,10 @@ def test_draws_that_are_too_rare_for_a_double_have_a_price_and_a_noise(rate, mec
     assert 0 < accounting.epsilon(rows, 1e-5) <= 3.0
     assert accounting.affordable(rows, 3.0, 1e-5)
     assert accounting.deltas(rows, np.array([0.5, 3.0])).max() <= 1.0
+
+
+@given(st.lists(st.tuples(st.floats(0.5, 50.0), st.integers(1, 1000)), min_size=1, max_size=6))
+def test_pure_costs_are_never_below_their_exact_sum(rows):
+    releases = [Release(law="laplace", scale=scale, sensitivity=1.0, count=count) for scale, count in rows]
+    exact = sum(count / Fraction(scale) for scale, count in rows)
+    assert exact <= Fraction(accounting.total_pure_epsilon(releases)) <= exact * (1 + Fraction(1, 10**11))

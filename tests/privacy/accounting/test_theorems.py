@@ -138,3 +138,8 @@ def test_a_draw_lends_a_gaussian_its_delta():
 def test_no_theorem_is_below_the_exact_value_of_gaussians(name):
     many = Release(scale=10.0, sensitivity=1.0, count=40)
     assert theorems.THEOREMS[name]([many], DELTA) >= gaussian.epsilon_of(10 / math.sqrt(40), DELTA)
+
+
+@pytest.mark.parametrize("rho", [1e-3, 0.1, 1.0, 50.0, 1e4])
+def test_the_renyi_conversion_at_its_best_order_is_never_above_that_of_zcdp(rho):
+    assert theorems.rdp_epsilon(rho, DELTA) <= gaussian.zcdp_epsilon(rho, DELTA)

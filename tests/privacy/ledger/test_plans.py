@@ -383,3 +383,14 @@ def test_a_filter_leaves_room_for_the_rounding_of_pure_sums():
     for share, admitted in ((1 - 1e-8, True), (1 + 5e-10, False), (1 + 1e-8, False)):
         release = Release(law="laplace", scale=1 / share, sensitivity=1.0)
         assert Tally("records").admits([release], epsilon=1.0, delta=0.0) is admitted
+
+
+def test_what_one_budget_bears_says_nothing_about_a_smaller_one(ledger):
+    ledger.allow(epsilon=5.0, delta=DELTA)
+    ledger.charge([plan(count=10)], plan="run")
+    with Ledger() as other:
+        other.allow(epsilon=5.0, delta=DELTA)
+        other.allow(epsilon=0.9 * ledger.spent(), delta=DELTA, subject="records@oslo")
+        other.charge([plan(count=10, subject="records@bergen")], plan="run")
+        with pytest.raises(BudgetExhausted):
+            other.charge([plan(count=10)], plan="run")

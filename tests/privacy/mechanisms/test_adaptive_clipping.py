@@ -107,3 +107,8 @@ def test_an_update_of_exactly_its_bound_counts_as_short(norm):
     bounds = np.array([3.0, 5.0])
     sent = packing(norm=norm).encode(np.array([[3.0, 0, 0, 0, 5.0], [3.1, 0, 0, 0, 5.1]]), bounds)
     assert sent[:, 5:].tolist() == [[COUNTED, COUNTED], [-COUNTED, -COUNTED]]
+
+
+def test_as_many_blocks_are_taken_as_leave_their_counts_half_of_the_whole():
+    assert packing(blocks=(1,) * 50).shares == pytest.approx((0.1,) * 50)
+    assert packing(blocks=(1,) * 5, norm="l1").shares == pytest.approx((0.1,) * 5)

@@ -193,6 +193,12 @@ def test_noise_that_cannot_be_drawn_exactly_is_refused(sigma):
         discrete_gaussian(sigma, 3, secret("no"))
 
 
+@pytest.mark.parametrize("sigma", [0.05, 2.0**40 * 1.01])
+def test_noise_whose_draws_are_not_exact_is_refused(sigma):
+    with pytest.raises(InvalidValue, match="sigma"):
+        discrete_gaussian(sigma, 1, secret("refused"))
+
+
 def test_no_draws_are_no_draws():
     assert discrete_gaussian(1e6, 0, secret("none")).shape == (0,)
 
@@ -343,6 +349,13 @@ def test_more_honest_shares_than_sites_and_vectors_of_another_width_are_refused(
 def test_shares_too_thin_to_be_priced_are_refused():
     with pytest.raises(InvalidValue, match="multiplier"):
         lattice(scale=2.0**10).share(0.01, 10)
+
+
+@given(multiplier=st.floats(0.5, 50), honest=st.integers(1, 10), width=st.integers(1, 10_000))
+def test_honest_shares_add_up_to_the_charged_noise_without_a_rounding_too_little(multiplier, honest, width):
+    grid = lattice(width=width, scale=2.0**20)
+    variance = honest * Fraction(grid.share(multiplier, honest)) ** 2
+    assert variance >= (Fraction(multiplier) * Fraction(grid.sensitivity)) ** 2
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=20))

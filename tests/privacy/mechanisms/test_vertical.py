@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from tacit.privacy.mechanisms.vertical import MOST_ADDED, ROUNDED, NoisyHistograms, allocate_noise
+from tacit.runtime.keys import Key
 
 
 def test_roundings_are_covered_up_to_the_most_records_and_not_for_four_times_as_many():
@@ -39,3 +41,9 @@ def test_noise_is_shared_at_the_price_of_one_column_and_hurts_least():
 
     least = min(hurt(share / 1000) for share in range(1, 1000))
     assert sum(widths[name] * noise[name] ** 2 for name in radii) == pytest.approx(least, rel=1e-5)
+
+
+def test_a_record_counts_once_in_a_histogram_whatever_its_row_holds():
+    histograms = NoisyHistograms(multiplier=1e-9, holders={"x": "oslo"}, purpose="radii", rehearsal=True)
+    total = histograms.noisy_sum(np.array([[3.0, 4.0], [0.25, -5.0]]), Key(0, rehearsal=True))
+    np.testing.assert_allclose(total, [0.6 + 0.25, 0.8], atol=1e-7)
