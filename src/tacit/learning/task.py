@@ -250,8 +250,8 @@ class TaskBase(Work):
         """
         return self
 
-    def at_one_site(self) -> Self:
-        """This task where a site learns from its own records alone, for a baseline."""
+    def at_one_site(self, pooled: Federation) -> Self:
+        """This task where a site learns from its own records alone, for a baseline without protection."""
         return self
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:

@@ -357,9 +357,9 @@ def train_baselines(
         # Columns have no rounds: the task knows what its parties can do alone.
         tell("training one party alone and on all columns, to compare", None)
         return Scorings(task.rivals(federation))
-    task = task.at_one_site()
-    start = task.start(federation, key / "start")
     everybody, pooled = federation.cohort(list(federation)), federation.pool()
+    task = task.at_one_site(pooled)
+    start = task.start(federation, key / "start")
     alone, first = train_safely(task, start, everybody, rounds, key / "alone", partial(tell, EACH))
     whole = pooled.cohort(["pooled"])
     together, second = train_safely(task, start, whole, rounds, key / "pooled", partial(tell, TOGETHER))

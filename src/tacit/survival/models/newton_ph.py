@@ -25,9 +25,9 @@ from tacit.errors import (
     require_word,
 )
 from tacit.learning.elementwise import exp
-from tacit.learning.record import identity_of
+from tacit.learning.record import Simplest, identity_of
 from tacit.learning.task import Goal, TaskBase, Updates
-from tacit.privacy.mechanisms.base import Mechanism
+from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
 from tacit.privacy.plan import Forecast
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.arrays import Array
@@ -40,7 +40,7 @@ from tacit.survival.life_table import refuse_weights, require_grid
 from tacit.survival.models import newton_steps as steps
 from tacit.survival.models.baseline_histogram import DOUBLING, interval_ends
 from tacit.survival.models.feature_scaling import ColumnCells, FeatureScale, column_cells
-from tacit.survival.models.prediction import GridModel, score
+from tacit.survival.models.prediction import GridModel, score, score_kaplan_meier
 from tacit.survival.models.scale_query import QUERIED, ScaleQuery
 from tacit.survival.record_checks import advise, require_horizon
 from tacit.survival.targets import require_sites
@@ -241,10 +241,15 @@ class NewtonPH(TaskBase):
         encoding = rows.encoding or Encoding()
         unknown = [name for name in self.ranges if name not in known]
         require(not unknown, "ranges", unknown, f"the features, which are {', '.join(known)}")
-        if not federation.distant and self.last_end is not None:
-            require_horizon(rows.store, self.last_end, "all sites together")
+        self.require_records(rows, private=not provenance.allowed)
         late = "entry" in rows.store.targets
         return replace(self, columns=known, encoding=encoding, sites=len(federation), late=late)
+
+    def require_records(self, federation: Federation, *, private: bool) -> None:
+        """Refuse another unit of time than the horizon; the scale of features does not matter."""
+        rows = require_rows(federation)
+        if not federation.distant and self.last_end is not None:
+            require_horizon(rows.store, self.last_end, "all sites together")
 
     @property
     def last_end(self) -> float | None:
@@ -261,16 +266,24 @@ class NewtonPH(TaskBase):
         noises = tuple(mechanism.at_round(number).deviation(self.sites) * self.sites for number in rounds)
         return replace(self, noises=noises)
 
-    def at_one_site(self) -> Self:
-        """This task where one site learns from its own records, without noise."""
-        return replace(self, sites=1, noises=())
+    def at_one_site(self, pooled: Federation) -> Self:
+        """This task where one site learns from its own records, without noise.
+
+        Scales and the first baseline are those of all records; a site moves the baseline by its own.
+        """
+        alone, question = replace(self, sites=1, noises=()), replace(self.initial_query, sites=1)
+        asked = question.train(np.zeros(0), pooled.cohort(list(pooled)), NoPrivacy(), Key(0)).matrix
+        found = question.decode(asked.mean(axis=0))
+        base = found["baseline"]
+        base["variance"] = [value * self.sites for value in base["variance"]]
+        return alone.with_answers({**found, "baseline": base})
 
     def at_round(self, number: int, rounds: int) -> Self:
         """This task in a round; some rounds are asked for an information matrix too."""
         return replace(self, number=number, rounds=rounds)
 
     @property
-    def initial_query(self) -> "ScaleQuery | None":
+    def initial_query(self) -> ScaleQuery:
         """The query for scales and exits."""
         return ScaleQuery(
             features=tuple(self.columns), cells=self._cells, ends=self._histogram_ends, late=self.late,
@@ -383,6 +396,10 @@ class NewtonPH(TaskBase):
     def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """Harrell's concordance and the integrated Brier score on held-out records."""
         return score(self.model(state), held_out)
+
+    def simplest(self, start: Array, held_out: Table) -> Simplest:
+        """Kaplan-Meier: one curve for all held-out records, and a concordance of one half."""
+        return score_kaplan_meier(held_out, self.causes)
 
     def losses(self, state: Array, table: Table) -> Array:
         """The negative log-likelihood of each record."""
