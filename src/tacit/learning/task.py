@@ -386,6 +386,14 @@ class _AdaptedTask(Adapted, TaskBase):
         """True if it has `stop_reason`."""
         return self.has("stop_reason")
 
+    def resolve(self, privacy: "Privacy | Open") -> "_AdaptedTask":
+        """The task that learns this under a promise."""
+        return self._after("resolve", privacy)
+
+    def at_one_site(self, pooled: Federation) -> "_AdaptedTask":
+        """This task where a site learns alone."""
+        return self._after("at_one_site", pooled)
+
     def with_privacy(self, privacy: "Privacy | Open") -> "_AdaptedTask":
         """This task under a promise."""
         return self._after("with_privacy", privacy)

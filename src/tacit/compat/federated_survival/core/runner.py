@@ -338,6 +338,14 @@ class ScoringTask:
         )
         return replace(self, task=self.task.bind(federation, provenance))
 
+    def resolve(self, privacy: Privacy | Open) -> Self:
+        """The task that learns this under a promise, with the same scores."""
+        return replace(self, task=self.task.resolve(privacy))
+
+    def at_one_site(self, pooled: Federation) -> Self:
+        """The task where a site learns alone, with the same scores."""
+        return replace(self, task=self.task.at_one_site(pooled))
+
     def with_privacy(self, privacy: Privacy | Open) -> Self:
         """The task under a promise, with the same scores."""
         return replace(self, task=self.task.with_privacy(privacy))
