@@ -15,10 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, NotSeparable, Refused, choices, require, require_positive
-from tacit.learning.elementwise import exp
 from tacit.learning.kernels import multiply_rows
 from tacit.privacy.accounting import calibrate
 from tacit.privacy.ledger.payment import Payment
@@ -27,9 +25,8 @@ from tacit.runtime.arrays import Array
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 from tacit.survival.life_table import Exits, LifeTable, exit_cells, refuse_weights
+from tacit.survival.models.newton_steps import CHUNK, FollowUp, follow_up
 from tacit.survival.statistics.cox_fit import CoxOptions, PrivateCoxFit
-
-Integers = NDArray[np.int64]
 
 # Number of rounds, and the share of the budget that the histogram before takes.
 ROUNDS, HISTOGRAM = 8, 0.12
@@ -42,14 +39,8 @@ FIRST = (0, 0, 1, 2)
 STRIDE = 3.0
 # Length of the constant and of the function of time beside features of length 1.
 CONSTANT = 1 / 3
-# Largest expected number of events of a record while it is followed.
-LIMIT = 1.0
 # The longest regressor, squared: features of length 1, a constant, and a function of time between -1 and 1.
 LONGEST = 1 + 2 * CONSTANT**2
-# Log hazards beyond this are no longer told apart: the record is not followed any longer.
-LARGEST = 30.0
-# Number of records written out at once.
-WIDTH = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,10 +217,10 @@ class _Sites:
         return np.stack(told)
 
 
-def _site_sum(records: "FollowUp", level: Array, trend: Array, slopes: Array) -> Array:
+def _site_sum(records: FollowUp, level: Array, trend: Array, slopes: Array) -> Array:
     """The sum over a site's records, a few at a time."""
     total = np.zeros(vector_size(len(slopes)))
-    for start in range(0, len(records), WIDTH):
+    for start in range(0, len(records), CHUNK):
         total += record_vectors(records.chunk(start), level, trend, slopes).sum(axis=0)
     return total
 
@@ -396,40 +387,6 @@ def _person_intervals(exits: Exits) -> Array:
     return np.maximum(exits.at_risk - partly / 2, 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class FollowUp:
-    """Follow-up of records: the share of each interval at risk, and the interval of the event.
-
-    Args:
-        features: Of length 1 at most (records, columns).
-        shares: The share of each interval that a record was at risk for (records, intervals).
-        own: The interval of its event; one beyond the last if there was none (records,).
-    """
-
-    features: Array
-    shares: Array
-    own: Integers
-
-    def __len__(self) -> int:
-        return len(self.own)
-
-    def chunk(self, start: int) -> "FollowUp":
-        """The records from there on, a few of them."""
-        rows = slice(start, start + WIDTH)
-        return FollowUp(self.features[rows], self.shares[rows], self.own[rows])
-
-
-def follow_up(table: Table, grid: Array, features: Array) -> FollowUp:
-    """The records of a table over these intervals."""
-    time, event = table.targets["time"][:, None], table.targets["event"] == 1
-    entry = table.targets.get("entry", np.zeros(len(time)))[:, None]
-    starts = np.append(0.0, grid[:-1])
-    # Cut off before it is divided, so that no time is too large.
-    lived = np.clip(time, starts, grid) - np.clip(entry, starts, grid)
-    own = np.searchsorted(grid, time[:, 0], side="left")
-    return FollowUp(features, lived / (grid - starts), np.where(event, own, len(grid)).astype(np.int64))
-
-
 def vector_size(columns: int) -> int:
     """The length of a record's vector: a score and the upper half of a matrix."""
     regressors = columns + 2
@@ -439,7 +396,7 @@ def vector_size(columns: int) -> int:
 def largest_norm() -> float:
     """Bound of score and information together, before they are divided by it.
 
-    With m events expected and d seen, the score is at its longest for m = 0 or m = `LIMIT`, as its square is
+    With m events expected and d seen, the score is at its longest for m = 0 or m = 1, as its square is
     convex in m: `LONGEST` for d + m = 1, and 4 `CONSTANT`^2, which is less, for d = m = 1. The information is
     m `LONGEST` long at most, and weighed to be as long as the score.
     """
@@ -459,12 +416,7 @@ def record_vectors(records: FollowUp, level: Array, trend: Array, slopes: Array)
         Each row has length 1 at most, and its bits depend on one record alone: whether an event is still seen
         is decided by a comparison, which another rounding would turn over.
     """
-    rates = exp(np.minimum(level + multiply_rows(records.features, slopes[:, None]), LARGEST))
-    expected = records.shares * rates
-    before = np.cumsum(expected, axis=1) - expected
-    # Followed until `LIMIT` events were to be expected; an event after that is not seen.
-    expected = np.clip(LIMIT - before, 0.0, expected)
-    seen = (records.own[:, None] == np.arange(len(level))) & (before + records.shares * rates <= LIMIT)
+    expected, seen = records.expected(level + multiply_rows(records.features, slopes[:, None]))
     left = seen - expected
     moments = multiply_rows(expected, np.stack([np.ones_like(trend), trend, trend**2], axis=1))
     score = [CONSTANT * left.sum(axis=1), CONSTANT * multiply_rows(left, trend[:, None])[:, 0]]
