@@ -36,6 +36,8 @@ NETWORKS = {
     "cox-ph": tasks.CoxPH(**SMALL),
     "cox-cc": tasks.CoxCC(hidden=(4,), activation="sigmoid", **SMALL),
     "cox-time": tasks.CoxTime(hidden=(4, 3), **SMALL),
+    "newton-ph": tasks.NewtonPH(horizon=3.0),
+    "newton-ph hinge": tasks.NewtonPH(effects="hinge", ranges={"x1": [-1.0, 0.8]}, horizon=3.0),
 }
 TIMES = np.array([0.0, 0.1, 0.77, 1.5, 2.999, 3.0, 7.0])
 
@@ -81,7 +83,7 @@ def test_survival_curves_follow_from_card_and_tensors(kind, patients, rows, tmp_
     np.testing.assert_allclose(
         made["cumulative_hazard"](card, tensors, rows), run.model.cumulative(rows), rtol=1e-9
     )
-    assert card["task"]["kind"] == kind
+    assert card["task"]["kind"] == kind.partition(" ")[0]
     assert card["inputs"]["features"] == ["x1", "x2", "x3"]
     assert card["time"]["ends"] == pytest.approx(run.model.ends)
     assert card["tensors"] == {name: list(values.shape) for name, values in tensors.items()}
@@ -125,6 +127,40 @@ def test_raw_columns_are_encoded_by_what_the_card_says(tmp_path):
         run.model.survival(raw, np.minimum(TIMES, run.model.ends[-1])),
         atol=1e-9,
     )
+
+
+@pytest.mark.parametrize("effects", ["linear", "hinge"])
+def test_a_private_model_without_a_clip_bound_is_exported_with_its_scaling(effects, tmp_path):
+    draw = np.random.default_rng(3)
+    size = 400
+    frame = pd.DataFrame({
+        "age": 60 + 11 * draw.normal(size=size), "marker": np.exp(draw.normal(size=size)),
+        "sex": draw.choice(["f", "m"], size), "time": draw.exponential(2.0, size) + 0.01,
+        "event": draw.integers(0, 2, size), "site": np.arange(size) % 4,
+    })  # fmt: skip
+    rules = Encoding(levels={"sex": ["f", "m"]}, center={"age": 60.0}, scale={"age": 10.0})
+    patients = Federation.from_frame(frame, site="site", targets=["time", "event"], encoding=rules)
+    task = tasks.CoxPH(hidden=(4,) if effects == "hinge" else (), horizon=4.0, ranges={"marker": [0.0, 5.0]})
+    run = fit(task, patients, privacy=replace(RECORD, epsilon=20.0, clip=None), out=tmp_path / "run")
+    assert run.task.kind == "newton-ph"
+    card, tensors = exported(run, tmp_path / "export")
+    made = recipe("survival")
+    raw = frame.drop(columns=["time", "event", "site"])
+    features = made["encode"](card, {name: raw[name].tolist() for name in card["inputs"]["raw"]})
+    np.testing.assert_allclose(
+        made["survival"](card, tensors, features, TIMES),
+        run.model.survival(raw, np.minimum(TIMES, run.model.ends[-1])),
+        atol=1e-9,
+    )
+    # 0 and 1 of a level do not bend.
+    assert tensors.get("bent", np.array([])).tolist() == ([0, 1] if effects == "hinge" else [])
+    rows = np.array([[np.nan, 1.0, 0.0], [np.inf, np.nan, 1.0], [-1e9, 1e9, np.nan], [0.3, 0.2, 1.0]])
+    hazard = np.cumsum(run.model.increments(rows), axis=1)
+    np.testing.assert_allclose(made["cumulative_hazard"](card, tensors, rows), hazard, rtol=1e-9)
+    words = " ".join(card["how"])
+    assert "layers" not in words
+    assert ("bent" in words) == (effects == "hinge")
+    assert "shortened to length 1" in words
 
 
 def test_a_cox_regression_is_its_coefficients(patients, rows, tmp_path):

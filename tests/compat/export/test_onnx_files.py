@@ -36,6 +36,8 @@ NETWORKS = {
     "cox-ph": tasks.CoxPH(**SMALL),
     "cox-cc": tasks.CoxCC(hidden=(4,), **SMALL),
     "cox-time": tasks.CoxTime(hidden=(4, 3), **SMALL),
+    "newton-ph": tasks.NewtonPH(horizon=3.0),
+    "newton-ph hinge": tasks.NewtonPH(effects="hinge", ranges={"x1": [-1.0, 0.8]}, horizon=3.0),
     "cox-time linear": tasks.CoxTime(hidden=(), **SMALL),
 }
 
@@ -72,10 +74,24 @@ def test_a_runtime_gives_the_curves_of_the_run(kind, patients, rows, tmp_path):
         np.testing.assert_allclose(found["cumulative_hazard"], run.model.cumulative(rows[:many]), rtol=1e-4)
         card = json.loads((tmp_path / "card.json").read_text())
         assert set(found) == set(card["outputs"])
-        if "log_risk" in found:
+        if kind.startswith("newton-ph"):
+            rates = np.log(found["cumulative_hazard"][:, :1]) - run.model.log_baseline[0]
+            np.testing.assert_allclose(found["log_risk"], rates, atol=1e-5)
+        elif "log_risk" in found:
             np.testing.assert_allclose(found["log_risk"], run.model.log_risk(rows[:many]), atol=1e-5)
         else:
             np.testing.assert_allclose(found["outputs"], run.model.outputs(rows[:many]), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["newton-ph", "newton-ph hinge"])
+def test_a_runtime_replaces_broken_features_by_their_center(kind, patients, tmp_path):
+    run = fit(NETWORKS[kind], patients, rounds=2)
+    found = told(
+        export(run, tmp_path, onnx=True)[-1],
+        features=(rows := np.array([[np.nan, 1.0, 9.0], [np.inf, -np.inf, 0.1], [-1e9, 1e9, -1e9]])),
+    )
+    hazard = np.cumsum(run.model.increments(rows), axis=1)
+    np.testing.assert_allclose(found["cumulative_hazard"], hazard, rtol=1e-4)
 
 
 def test_chances_of_several_causes_are_those_of_the_run(rows, tmp_path):

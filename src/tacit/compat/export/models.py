@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.compat.export.bounded_hazards import (
+    LOG_RISK,
+    bounded_increments,
+    bounded_log_risk,
+    bounded_steps,
+    bounded_tensors,
+)
 from tacit.compat.export.onnx import Graph, stack
 from tacit.control.agents.policy import Policy
 from tacit.control.networks import Layers
@@ -29,6 +36,7 @@ from tacit.runtime.arrays import Array, as_array, as_numpy
 from tacit.sites.encoding import Encoding
 from tacit.survival.models.cox_loss import Pairs
 from tacit.survival.models.losses import LARGEST_LOG_RATE, PoissonLoss
+from tacit.survival.models.newton_ph import NewtonModel
 from tacit.survival.models.prediction import GridModel, HazardModel, IncidenceModel, RelativeModel
 from tacit.survival.statistics.cox_fit import CoxFit
 from tacit.survival.statistics.kaplan_meier_task import KaplanMeierFit
@@ -152,6 +160,8 @@ def model_parts(task: Task, model: object) -> ModelParts:
             return _relative(model)
         case HazardModel():
             return _hazards(model)
+        case NewtonModel():
+            return _network(model, bounded_tensors(model), {"link": "bounded"})
         case CoxFit():
             return _regression(model)
         case KaplanMeierFit():
@@ -211,7 +221,7 @@ def _relative(model: RelativeModel) -> ModelParts:
     return _network(model, tensors, {"layers": layers, "link": "relative"})
 
 
-def _network(model: GridModel, tensors: Mapping[str, Array], architecture: Mapping[str, Any]) -> ModelParts:
+def _network(model: GridModel, tensors: Tensors, architecture: Mapping[str, Any]) -> ModelParts:
     link, curves = (
         str(architecture["link"]),
         "baseline_hazard" in tensors or architecture["link"] != "relative",
@@ -219,6 +229,8 @@ def _network(model: GridModel, tensors: Mapping[str, Array], architecture: Mappi
     outputs = {"outputs": "output of the network (records, outputs)"}
     if link == "relative":
         outputs = {"log_risk": "the log hazard ratio against a record of zeros (records, 1 or intervals)"}
+    if link == "bounded":
+        outputs = {"log_risk": LOG_RISK}
     if link == "softmax":
         outputs["chances"] = "the chance of every interval, cause by cause, and of the time beyond the grid"
     if curves:
@@ -228,12 +240,13 @@ def _network(model: GridModel, tensors: Mapping[str, Array], architecture: Mappi
         outputs["survival"] = "the chance of no event up to the end of each interval (records, intervals)"
     clock = [CLOCK] if "clock" in tensors else []
     passing = "Features pass through the layers: current @ weight.T + bias, then the activation."
+    steps = bounded_steps(tensors) if link == "bounded" else (passing, *clock, LINKS[link])
     return ModelParts(
         tensors={**tensors, "grid": model.ends},
         inputs=_inputs(model.columns, model.encoding),
         outputs=outputs,
         architecture=architecture,
-        steps=(ENCODING, passing, *clock, LINKS[link], BETWEEN),
+        steps=(ENCODING, *steps, BETWEEN),
         recipe="survival",
         example=SURVIVAL_EXAMPLE.replace("{columns}", str(len(model.columns))),
         time={"tensor": "grid", "ends": model.ends.tolist(), "begins": 0.0, "between": "line, of the hazard"},
@@ -243,13 +256,15 @@ def _network(model: GridModel, tensors: Mapping[str, Array], architecture: Mappi
     )
 
 
-def _survival_graph(
-    columns: int, tensors: Mapping[str, Array], architecture: Mapping[str, Any], curves: bool
-) -> Graph:
+def _survival_graph(columns: int, given: Tensors, architecture: Mapping[str, Any], curves: bool) -> Graph:
     """The network, and what it means for survival."""
-    graph, intervals, link = Graph({"features": columns}), len(tensors["grid"]), architecture["link"]
-    activations = [str(layer["activation"]) for layer in architecture["layers"]]
-    if link == "relative":
+    graph, intervals, link = Graph({"features": columns}), len(given["grid"]), architecture["link"]
+    tensors = {name: as_array(values) for name, values in given.items()}
+    activations = [str(layer["activation"]) for layer in architecture.get("layers", ())]
+    if link == "bounded":
+        bounded_log_risk(graph, given)
+        graph.show("log_risk", 1)
+    elif link == "relative":
         _ = _ratios(graph, tensors, activations)
         graph.show("log_risk", intervals if "clock" in tensors else 1)
     else:
@@ -274,6 +289,8 @@ def _hazard_increments(graph: Graph, link: str, tensors: Mapping[str, Array]) ->
     """The hazard that each interval adds."""
     if link == "softplus":
         return graph.add("Softplus", "outputs")
+    if link == "bounded":
+        return bounded_increments(graph, tensors)
     most = 50.0 if link == "relative" else LARGEST_LOG_RATE
     raised = graph.add(
         "Exp", graph.add("Min", "log_risk" if link == "relative" else "outputs", graph.keep(most))

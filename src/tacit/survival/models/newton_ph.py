@@ -524,6 +524,22 @@ class NewtonModel(GridModel):
         """Encoding of raw columns as features."""
         return self.task.encoding
 
+    @property
+    def scale(self) -> FeatureScale:
+        """Limits, center and scale of each feature."""
+        return FeatureScale.of(self.task.scaling)
+
+    @property
+    def bent(self) -> list[int]:
+        """The columns whose effects may bend."""
+        return self.task._bent  # pyright: ignore[reportPrivateUsage]
+
+    @property
+    def log_baseline(self) -> Array:
+        """The log of the hazard that each interval adds to a record whose features are all 0 (intervals,)."""
+        log_base = self.task._log_base  # pyright: ignore[reportPrivateUsage]
+        return log_base + steps.SHAPE * self.point.shape + steps.LEVEL * self.point.effects[0]
+
     def increments(self, matrix: Array) -> Array:
         """The cumulative hazard that each interval adds (records, intervals)."""
         features = self.task.unit_features(matrix)
