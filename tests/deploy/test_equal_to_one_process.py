@@ -7,6 +7,7 @@ import pytest
 from in_process import handed
 
 from tacit.deploy.coordinator.run import charges
+from tacit.engines.messages import NoReply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SURVIVAL, FUNCTIONAL = EXAMPLES / "network.toml", EXAMPLES / "functional.toml"
@@ -31,6 +32,26 @@ hidden = [8]
 envs = 2
 steps = 64
 batch = 32
+"""
+RECORDS_IN_SECRET = """\
+name = "one-noise"
+[data]
+kind = "simulated"
+design = "SDGM1"
+records = 400
+features = 3
+[sites]
+kind = "iid"
+count = 4
+[task]
+kind = "TASK"
+horizon = 3.0
+[privacy]
+unit = "record"
+noise = "secure"
+epsilon = 3.0
+delta = 1e-5
+rehearsal = true
 """
 CASES = {
     "records, noise at the sites": (SURVIVAL, SMALL),
@@ -62,6 +83,38 @@ def test_weights_charges_and_scores_are_those_of_one_process(case: str, tmp_path
     assert charges(run.path) == charges(alone.path) != []
     assert run.scores == pytest.approx(alone.scores, abs=1e-9)
     assert not run.record.warnings()
+
+
+@pytest.mark.parametrize("task", ["newton-ph", "kaplan-meier"])
+def test_sums_of_records_in_secret_have_the_same_bits(task: str, tmp_path: Path):
+    file = tmp_path / "secret.toml"
+    file.write_text(RECORDS_IN_SECRET.replace("TASK", task))
+    town, chosen, federation = handed(file, [], tmp_path / "town")
+    run = town.run(tmp_path / "over-letters")
+    alone = chosen.run_on(federation, tmp_path / "alone")
+    assert np.array_equal(run.state, alone.state)
+    assert charges(run.path) == charges(alone.path) != []
+    assert run.scores == alone.scores
+
+
+def test_a_sum_of_records_bears_a_site_that_falls_silent_and_is_of_the_others(tmp_path: Path):
+    file = tmp_path / "secret.toml"
+    file.write_text(RECORDS_IN_SECRET.replace("TASK", "kaplan-meier"))
+    town, _, federation = handed(file, ["privacy.epsilon=50"], tmp_path / "town")
+    masked = False
+
+    def spoil(name: str, asked: bytes, answer: bytes):
+        nonlocal masked
+        masked = masked or (name == "site-4" and b"mask" in asked)
+        return NoReply("late", "no answer") if masked and name == "site-4" else answer
+
+    town.neighbours.spoil = spoil
+    run = town.run(tmp_path / "over-letters")
+    (entry,) = run.record.rounds
+    assert entry.skipped is None
+    assert {fault.site for fault in entry.faults} == {"site-4"}
+    others = sum(len(federation.records_of(name)) for name in list(federation)[:3])
+    assert run.state.sum() * 4 == pytest.approx(others, abs=10 * run.task.known.noise)
 
 
 @pytest.mark.parametrize("task", ["cox-ph", "logistic-hazard"])

@@ -17,8 +17,16 @@ from tacit.audits.lower_bounds import Evidence, ratios, sides
 from tacit.learning import batches
 from tacit.learning.task import Updates
 from tacit.privacy.accounting.release import Release
-from tacit.privacy.mechanisms.base import Contributions, Mechanism, NoPrivacy, Norm, RecordLevel, SumRounds
+from tacit.privacy.mechanisms.base import (
+    Contributions,
+    Mechanism,
+    NoPrivacy,
+    Norm,
+    RecordLevel,
+    SumRounds,
+)
 from tacit.privacy.mechanisms.secure_gram import SecureGram, shares_of, triangle_index
+from tacit.privacy.mechanisms.secure_records import SecureRecordSum, SecureSumRounds
 from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.privacy.mechanisms.vertical import (
@@ -112,6 +120,18 @@ class Canaries:
     def evidence(self) -> Evidence:
         """Everything that was seen."""
         return Evidence(self.scores.ravel(), self.present.ravel())
+
+
+class EmptyContributions:
+    """Contributions of no records to no coordinates, at one site."""
+
+    def lengths(self, norm: Norm) -> Array:
+        """None."""
+        return np.zeros((1, 0))
+
+    def total(self, factors: Array | None) -> Array:
+        """None."""
+        return np.zeros((1, 0))
 
 
 @dataclass(frozen=True)
@@ -268,6 +288,52 @@ class CanariedSecureSum(SecureSum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CanariedSecureRecordSum(SecureRecordSum):
+    """Sums over records that are taken in secret, each with canaries in coordinates of their own.
+
+    The adversary takes the canaries' coordinates of one site out of the sum; the noise in them has the least
+    number of shares that the price counts on, its own site's among them.
+    """
+
+    canaries: Canaries
+
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
+        """The noisy sums of the records; those of the canaries are kept."""
+        places, (price,) = self.canaries.places(keys), self.release(0, ["canaries"])
+        own, unit = self.canaries.values(price, places) * (self.clip / price.sensitivity), price.sensitivity
+        answers = self._sums(own, [key / "canaries" for key in keys], step) * (unit / self.clip)
+        occasions: dict[int | None, tuple[object, ...]] = {
+            place: (*key.path, step) for place, key in zip(places, keys, strict=True)
+        }
+        self.canaries.observe(price, answers, own / LONG * (unit / self.clip), occasions, places)
+        return super().noisy_sums(contributions, keys, step)
+
+    def _sums(self, own: Array, keys: Sequence[Key], step: int) -> Array:
+        """The sums over as many sites as count, of which the first holds the canaries (sites, canaries)."""
+        ask, nobody = super().noisy_sums, EmptyContributions()
+        found: list[Array] = []
+        for values, key in zip(own, keys, strict=True):
+            sums = [ask(CanariedContributions(nobody, values[None]), [key / 0], step)[0]]
+            silent = CanariedContributions(nobody, np.zeros((1, values.size)))
+            sums += [ask(silent, [key / site], step)[0] for site in range(1, self.shares)]
+            steps = [self.on_ring(self.at_site(each, key)) for each in sums]
+            found.append(self.mean_of(np.add.reduce(np.stack(steps), axis=0, dtype=np.uint32), 1))
+        return np.stack(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanariedSecureSumRounds(SecureSumRounds):
+    """Rounds of secure sums over records, each with canaries."""
+
+    canaries: Canaries
+
+    def at_round(self, number: int) -> SecureRecordSum:
+        """The mechanism of a round."""
+        plain = SecureSumRounds.at_round(self, number)
+        return CanariedSecureRecordSum(**vars(plain), canaries=self.canaries)
+
+
+@dataclass(frozen=True, kw_only=True)
 class CanariedLocalColumns(LocalColumns):
     """Columns as they leave their parties, and canaries that are further records in every column."""
 
@@ -421,6 +487,8 @@ class CanariedCounts(NoisyHistograms):
 CANARIED: dict[type, type] = {
     RecordLevel: CanariedRecordLevel,
     SumRounds: CanariedSumRounds,
+    SecureRecordSum: CanariedSecureRecordSum,
+    SecureSumRounds: CanariedSecureSumRounds,
     SiteLevel: CanariedSiteLevel,
     SecureSum: CanariedSecureSum,
     LocalColumns: CanariedLocalColumns,

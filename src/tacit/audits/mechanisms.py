@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.aggregation.mean import Mean
-from tacit.audits.canaries import LONG, CanariedContributions, Canaries, dummy_cohort, with_canaries
+from tacit.audits.canaries import (
+    LONG,
+    CanariedContributions,
+    Canaries,
+    EmptyContributions,
+    dummy_cohort,
+    with_canaries,
+)
 from tacit.audits.lower_bounds import Bounds, Evidence, bounds, ratios
 from tacit.learning.batches import Batch
 from tacit.learning.optimizers import LocalTrainingSpec, Program, descend
@@ -30,10 +37,10 @@ from tacit.privacy.mechanisms.base import (
     CountNoise,
     Mechanism,
     NoiseLaw,
-    Norm,
     RecordLevel,
     Rows,
 )
+from tacit.privacy.mechanisms.secure_records import SecureRecordSum
 from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.privacy.mechanisms.selection import PrivateQuantile, Selection
 from tacit.privacy.mechanisms.site_level import SiteLevel
@@ -180,6 +187,14 @@ def secure_sum() -> Primitive:
     )
 
 
+def secure_record_sum() -> Primitive:
+    """Secure aggregation of records: a noisy sum over the records of all sites."""
+    mechanism = SecureRecordSum(clip=CLIP, multiplier=1.0, colluders=1, sites=SITES, rehearsal=True)
+    return canary_primitive(
+        mechanism, lambda planted, key: planted.noisy_sum(np.zeros((0, 1)), key / SITE / "noise"), most=FEW
+    )
+
+
 def adaptive_clipping() -> Primitive:
     """A bound of updates that follows their lengths."""
     mechanism = AdaptiveBound(rehearsal=True, expected=1000, noise=0.5)
@@ -190,18 +205,6 @@ def adaptive_clipping() -> Primitive:
         return attacked.expected / attacked.speed * math.log(attacked.next(1.0, lengths[there], key))
 
     return one_by_one(mechanism, (mechanism.release(),), ask, partial(ratios, mechanism.release()))
-
-
-class EmptyContributions:
-    """Contributions of no records to no coordinates, at one site."""
-
-    def lengths(self, norm: Norm) -> Array:
-        """None."""
-        return np.zeros((1, 0))
-
-    def total(self, factors: Array | None) -> Array:
-        """None."""
-        return np.zeros((1, 0))
 
 
 NOBODY = EmptyContributions()
@@ -432,6 +435,7 @@ PRIMITIVES: Mapping[str, Callable[[], Primitive]] = {
     "mean of updates, Laplace": lambda: updates(0.5, where="server", reach=CLIP / SITES, law="laplace"),
     "mean of updates, sites drawn": lambda: updates(0.5, where="server", reach=CLIP / SITES / 0.5, rate=0.5),
     "sum in secret": secure_sum,
+    "sum of records in secret": secure_record_sum,
     **{f"curves, direction {number + 1}": lambda number=number: curves(number) for number in range(4)},
     "products of curves": products,
     "products in secret": secure_products,

@@ -105,12 +105,21 @@ class Forecast:
         sites: Number of sites; None if the data decide it, and `per_feature` is for one site.
         features: Number of features; None if it is not public.
         records: Number of records of all sites; None if it is not public.
+        secure: `per_feature` with one noise in secure sums; None where there are too few sites for that.
     """
 
     per_feature: float
     sites: int | None
     features: int | None
     records: int | None
+    secure: float | None = None
+
+    @property
+    def with_one_noise(self) -> "Forecast | None":
+        """Return the forecast for `noise = "secure"`; None if that is no choice, or was chosen."""
+        if self.secure is None or self.secure >= self.per_feature:
+            return None
+        return replace(self, per_feature=self.secure)
 
     @property
     def noise(self) -> float | None:
@@ -139,21 +148,34 @@ class Forecast:
         found = {"noise": self.noise, "kept": self.kept, "margin": self.margin}
         return {**asdict(self), **found, "sentence": self.sentence()}
 
+    @property
+    def gain(self) -> float | None:
+        """Share of an open model's gain over Kaplan-Meier in the Brier score that is expected to be left."""
+        return None if self.noise is None else 1 / (1 + (self.noise / HALVED) ** 2)
+
     def sentence(self) -> str:
         """Return the forecast in words."""
+        other = self.with_one_noise
         if self.noise is None or self.kept is None:
             # Every site adds the whole noise to its own sums.
-            more = " (times the root of the number of sites)" * (self.sites is None)
-            return (
+            more = " (times the root of the number of sites)"
+            more *= self.sites is None and self.secure != self.per_feature
+            told = (
                 f"each feature needs about {self.per_feature / LITTLE:,.0f} records of all sites{more} to "
                 f"lose little accuracy; with {self.per_feature / MUCH:,.0f}, much is lost"
             )
-        gain = 1 / (1 + (self.noise / HALVED) ** 2)
+            if other is None:
+                return told
+            less, least = other.per_feature / LITTLE, other.per_feature / MUCH
+            return f'{told}; with noise = "secure", one noise for all sites, {less:,.0f} and {least:,.0f}'
         left = (
             f"with {self.records:,} records and {self.features} features, about {self.kept:.0%} of an open "
-            f"model's C-index above 0.5 is left (± {self.margin:.2f}), and {gain:.0%} of its gain in Brier "
-            "score over Kaplan-Meier"
+            f"model's C-index above 0.5 is left (± {self.margin:.2f}), and {self.gain:.0%} of its gain in "
+            "Brier score over Kaplan-Meier"
         )
+        if other is not None:
+            both = f"{other.kept:.0%} and {other.gain:.0%}"
+            left += f'; with noise = "secure", one noise for all sites, {both}'
         return left if self.noise <= MUCH else f"{left}. {REMEDY}"
 
 
@@ -168,12 +190,18 @@ def require_useful(forecast: Forecast | None, *, spend_anyway: bool) -> None:
     """
     if forecast is None or not forecast.hopeless or spend_anyway:
         return
-    needed = math.ceil(forecast.per_feature * (forecast.features or 1) / MUCH)
+    needed, other = _needed(forecast), forecast.with_one_noise
+    shared = "" if other is None else f', with noise = "secure" {_needed(other):,}'
     raise Refused(
         f"the noise would hide what these records say: with this epsilon and {forecast.features} features, "
-        f"about {needed:,} records of all sites are needed. {REMEDY}. Or run it all the same: "
+        f"about {needed:,} records of all sites are needed{shared}. {REMEDY}. Or run it all the same: "
         "--spend-anyway, or spend_anyway=True in Python"
     )
+
+
+def _needed(forecast: Forecast) -> int:
+    """Return the number of records of all sites from which something can be learned."""
+    return math.ceil(forecast.per_feature * (forecast.features or 1) / MUCH)
 
 
 # Above this, a promise says little to the person it protects.

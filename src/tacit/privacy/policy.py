@@ -168,7 +168,13 @@ class Privacy:
         if self.noise == "site":
             self._require_robust(aggregation)
         if self.unit == "record":
-            return self._protect_records(task, rounds, records, questions)
+            self._require_steps_of_records(task, rounds)
+            if self.noise == "secure":
+                from tacit.privacy.mechanisms.site_level import require_plain_mean, require_sums
+
+                require_sums(self, federation, aggregation, sampling)
+                require_plain_mean(aggregation, task.kind)
+            return self._protect_records(task, len(federation), rounds, records, questions)
         # To a site, a question is one round more.
         from tacit.privacy.mechanisms.site_level import solve as protect_sites
 
@@ -184,7 +190,9 @@ class Privacy:
         if self.unit == "site":
             return mechanism
         if question.share_of == "noise":
-            return self._sum_rounds(question.record_bound("l2"), (question.share,)).at_round(1)
+            sites = self._sites_of(mechanism)
+            return self._sum_rounds(question.record_bound("l2"), (question.share,), sites).at_round(1)
+        self._require_noise_at_site(question.kind)
         return RecordLevel(
             law=self.mechanism,
             clip=question.record_bound(NORMS[self.mechanism]),
@@ -195,15 +203,19 @@ class Privacy:
         )
 
     def _protect_records(
-        self, task: TaskSpec, rounds: int, records: int | None, questions: Sequence[QuerySpec]
+        self,
+        task: TaskSpec,
+        sites: int,
+        rounds: int,
+        records: int | None,
+        questions: Sequence[QuerySpec],
     ) -> "Mechanism":
         from tacit.privacy.mechanisms.base import RecordLevel
 
-        self._require_steps_of_records(task)
         bound = task.own_bound if self.clip is None and task.own_bound is not None else self.bound
         shares = task.round_shares(rounds)
         if shares is not None:
-            return self._sum_rounds(bound, shares)
+            return self._sum_rounds(bound, shares, sites)
         # In a risk group one record can turn a clipped sum into its opposite: twice the bound, unless the
         # draw selects whole groups, where that is an exchange.
         grouped = task.groups != "none"
@@ -231,19 +243,51 @@ class Privacy:
             counts=counts,
         )
 
-    def _sum_rounds(self, bound: float, shares: tuple[float, ...]) -> "SumRounds":
+    def _sum_rounds(self, bound: float, shares: tuple[float, ...], sites: int) -> "SumRounds":
         """Return sums of bounded contributions, which share the one noise of the promise."""
         from tacit.privacy.mechanisms.base import SumRounds
 
         # A little more than is charged: shares and their roots are rounded.
         multiplier = self.multiplier(1, 1.0, "add-remove") * (1 + 1e-9)
+        if self.noise == "secure":
+            from tacit.privacy.mechanisms.secure_records import SecureSumRounds, discrete_multiplier
+
+            given = self.epsilon is None
+            return SecureSumRounds(
+                bound=bound,
+                multiplier=multiplier if given else discrete_multiplier(multiplier),
+                shares=shares,
+                rehearsal=self.rehearsal,
+                colluders=self.colluders,
+                sites=sites,
+            )
         return SumRounds(bound=bound, multiplier=multiplier, shares=shares, rehearsal=self.rehearsal)
 
-    def _require_steps_of_records(self, task: TaskSpec) -> None:
-        if self.noise != "site":
+    def _sites_of(self, mechanism: "Mechanism") -> int:
+        """Return the number of sites that share the noise of a mechanism's sums; 1 without shares."""
+        from tacit.privacy.mechanisms.secure_records import SecureSumRounds
+
+        return mechanism.sites if isinstance(mechanism, SecureSumRounds) else 1
+
+    def _require_noise_at_site(self, kind: str) -> None:
+        if self.noise == "secure":
+            raise Refused(
+                f'noise = "secure" with unit = "record" does not go with {kind}: it is for sums over all '
+                'records, once in a round (newton-ph, kaplan-meier). Use noise = "site"'
+            )
+
+    def _require_steps_of_records(self, task: TaskSpec, rounds: int) -> None:
+        if self.noise == "server":
             raise Refused(
                 f'noise = "{self.noise}" does not go with unit = "record": each site adds noise to its own '
                 'training steps. Use noise = "site".'
+            )
+        if self.noise == "secure" and task.round_shares(rounds) is None:
+            raise Refused(
+                f'noise = "secure" with unit = "record" does not go with {task.kind}: it is for one sum over '
+                "all records in a round, and this task adds noise to its own training steps or tables at "
+                "each site. Learn newton-ph, or cox-ph, deep-surv or poisson-ph without clip and options of "
+                'gradient descent, or kaplan-meier; or use noise = "site"'
             )
         if task.shuffled:
             raise Refused(

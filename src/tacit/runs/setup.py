@@ -151,7 +151,9 @@ def _open(prepared: PreparedRun, federation: Federation) -> PreparedRun:
     packing = resolve_adaptive_clipping(task, federation, spec.privacy)
     federation = poison(spec.attack, federation, spec.seed)
     watch, test = watch_over(federation, spec.stop, task.goal, provenance, Key(spec.seed))
-    require_scores(task, federation, prepared.mechanism, [test, watch.records], packing)
+    opening = initial_query_of(task)
+    asked = None if opening is None else prepared.solve_query(opening).with_one_group()
+    require_scores(task, federation, prepared.mechanism, [test, watch.records], packing, asked)
     return replace(prepared, task=task, packing=packing, federation=federation, watch=watch, test=test)
 
 
@@ -312,11 +314,14 @@ def require_scores(
     mechanism: Mechanism,
     tables: Sequence[Records | None],
     packing: AdaptiveClipping | None = None,
+    asked: Mechanism | None = None,
 ) -> None:
     """Refuse models that cannot be protected, or scored on these records, before anything is charged."""
     start, opening = _trial_state(task, federation), initial_query_of(task)
     task = task if opening is None else task.with_answers(opening.placeholder)
     mechanism.check_width(start.shape[-1] if packing is None else packing.width)
+    if opening is not None and asked is not None:
+        asked.check_width(opening.width)
     # The watched and the test records are often the same table; score each table once.
     for whole in {id(table): table for table in tables}.values():
         # Worlds are glanced at: to play them to the end would take longer than some runs.

@@ -1,5 +1,6 @@
 """Proportional hazards by Newton steps on bounded sums: bounds, price, what is learned, whom it serves."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -504,7 +505,7 @@ class TestForecast:
         with pytest.raises(Refused, match="spend-anyway") as refused:
             fit(CoxPH(), federation, privacy=privacy, out=tmp_path / "run")
         assert not (tmp_path / "run" / "ledger.db").exists()
-        assert "60" not in str(refused.value)
+        assert "60" not in re.findall(r"[\d,]+", str(refused.value))
         paid = fit(CoxPH(horizon=3000.0), federation, privacy=privacy, spend_anyway=True)
         assert paid.privacy.epsilon <= 0.1
 

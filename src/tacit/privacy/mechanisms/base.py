@@ -373,13 +373,16 @@ class SumRounds(NoPrivacy):
         """Number of rounds."""
         return len(self.shares)
 
-    def at_round(self, number: int) -> "RecordLevel":
+    def multiplier_of(self, number: int) -> float:
+        """Return the noise of a round, in units of the bound."""
+        return self.multiplier / math.sqrt(self.shares[min(number, len(self.shares)) - 1])
+
+    def at_round(self, number: int) -> "Mechanism":
         """The mechanism of a round."""
-        share = self.shares[min(number, len(self.shares)) - 1]
         return RecordLevel(
             law="gaussian",
             clip=self.bound,
-            multiplier=self.multiplier / math.sqrt(share),
+            multiplier=self.multiplier_of(number),
             steps=1,
             rate=1.0,
             rehearsal=self.rehearsal,

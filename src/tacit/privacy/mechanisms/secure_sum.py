@@ -18,7 +18,7 @@ from tacit.privacy.contracts import SiteGroups
 from tacit.privacy.mechanisms import noise
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.mechanisms.discrete import discrete_gaussian
-from tacit.privacy.mechanisms.lattice import Lattice
+from tacit.privacy.mechanisms.lattice import Lattice, RingLattice
 from tacit.runtime.arrays import Array, as_array
 from tacit.runtime.keys import Key
 
@@ -57,6 +57,14 @@ def honest(sites: int, colluders: int, least: int | None = None) -> int:
             "or trust more of them"
         )
     return kept - colluders
+
+
+def least_shares(sites: int, colluders: int) -> int | None:
+    """Return the smallest number of noise shares in a sum over all sites; None if there is no such sum."""
+    try:
+        return honest(sites, colluders) if FEWEST <= sites <= MOST else None
+    except Refused:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,8 +134,11 @@ class SecureSum(NoPrivacy):
         """With all sites in one group."""
         return replace(self, parties=None)
 
-    def lattice(self, width: int) -> Lattice:
+    def lattice(self, width: int) -> RingLattice:
         """Return the lattice that encodes updates of `width` coordinates."""
+        return self._update_lattice(width)
+
+    def _update_lattice(self, width: int) -> Lattice:
         return Lattice.fit(
             clip=self.clip,
             width=width,
@@ -149,7 +160,7 @@ class SecureSum(NoPrivacy):
         """
         noise.require_rehearsal(key, self.rehearsal)
         values = as_array(update)
-        lattice = self.lattice(values.size)
+        lattice = self._update_lattice(values.size)
         inputs = (values.tobytes(), repr(lattice).encode())
         steps = lattice.stochastic_round(values, (key / "rounding").secret(*inputs))
         spread = lattice.share(self.multiplier, self.shares)

@@ -179,6 +179,35 @@ def _secure(
 ) -> "Mechanism":
     from tacit.privacy.mechanisms.secure_sum import SecureSum
 
+    require_sums(promise, federation, aggregation, sampling)
+    bound = aggregation.sensitivity(promise.site_clip, 1.0)
+    mechanism = SecureSum(
+        clip=promise.site_clip if bound is None else bound,
+        multiplier=promise.multiplier(rounds + asked, 1.0, "add-remove", law="discrete"),
+        colluders=promise.colluders,
+        sites=len(federation),
+        parties=aggregation.parties,
+        rehearsal=promise.rehearsal,
+    )
+    if asked:
+        # All sites answer queries together: refused now, if there are too many for that.
+        mechanism.with_one_group()
+    return mechanism
+
+
+def require_plain_mean(aggregation: AggregatorSpec, kind: str) -> None:
+    """Refuse a rule other than the mean over all sites."""
+    if aggregation.name != "mean":
+        raise Refused(
+            f'noise = "secure" with unit = "record" adds up the sums of all sites, and {kind} has the '
+            f"aggregation {aggregation.name}: use mean"
+        )
+
+
+def require_sums(
+    promise: "Privacy", federation: Collection[str], aggregation: AggregatorSpec, sampling: str
+) -> None:
+    """Refuse what needs more than unweighted sums over groups of sites, in which every site takes part."""
     if promise.participation < 1 or sampling != "poisson":
         # Shares of noise are sized for all sites; a sum over fewer would hold too little of it.
         raise Refused(
@@ -201,19 +230,6 @@ def _secure(
         raise Refused(
             'noise = "secure" sums updates without weights: use weights = "uniform", or noise = "server"'
         )
-    bound = aggregation.sensitivity(promise.site_clip, 1.0)
-    mechanism = SecureSum(
-        clip=promise.site_clip if bound is None else bound,
-        multiplier=promise.multiplier(rounds + asked, 1.0, "add-remove", law="discrete"),
-        colluders=promise.colluders,
-        sites=len(federation),
-        parties=aggregation.parties,
-        rehearsal=promise.rehearsal,
-    )
-    if asked:
-        # All sites answer queries together: refused now, if there are too many for that.
-        mechanism.with_one_group()
-    return mechanism
 
 
 def _sensitivity(

@@ -28,6 +28,8 @@ from tacit.learning.elementwise import exp
 from tacit.learning.record import Simplest, identity_of
 from tacit.learning.task import Goal, TaskBase, Updates
 from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
+from tacit.privacy.mechanisms.secure_records import SecureSumRounds
+from tacit.privacy.mechanisms.secure_sum import least_shares
 from tacit.privacy.plan import Forecast
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.arrays import Array
@@ -227,7 +229,12 @@ class NewtonPH(TaskBase):
         whole = last * math.sqrt(self.round_shares(mechanism.rounds)[-1])
         scored = 1 - QUERIED - sum(INFORMED)
         noise = steps.SCORE_BOUND * whole / math.sqrt(scored) / HALF_EVENTS
-        return Forecast(per_feature=noise, sites=sites, features=features, records=records)
+        if isinstance(mechanism, SecureSumRounds):
+            secure = noise
+        else:
+            shares = least_shares(sites, 1)
+            secure = None if shares is None else noise / math.sqrt(shares)
+        return Forecast(per_feature=noise, sites=sites, features=features, records=records, secure=secure)
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
         """This task with its columns, once the data are found valid."""

@@ -51,6 +51,7 @@ class CountTerms:
         clip: The bound of the protected unit.
         noise: The deviation of the noise in each count of all sites together.
         rehearsal: Whether that noise repeats.
+        summed: Whether only the sum over all sites is seen.
     """
 
     sites: Sequence[str] = ()
@@ -61,11 +62,15 @@ class CountTerms:
     clip: float | None = None
     noise: float = 0.0
     rehearsal: bool = False
+    summed: bool = False
 
     @property
     def has_indicators(self) -> bool:
-        """True if sites send indicators: not under site-level protection, where absent sites count too."""
-        return self.unit != "site"
+        """True if sites send indicators: not under site-level protection, where absent sites count too.
+
+        Nor in secure sums over records, where every site sends its noisy counts and nothing else.
+        """
+        return self.unit != "site" and not self.summed
 
     @property
     def record_unit(self) -> float:
@@ -139,9 +144,14 @@ class KaplanMeier(SumTask):
                 "adapt. Use a fixed clip"
             )
         known = CountTerms(
-            unit=privacy.unit, law=privacy.mechanism, clip=self._clip(privacy), rehearsal=privacy.rehearsal
-        )
+            unit=privacy.unit, law=privacy.mechanism, clip=self._clip(privacy), rehearsal=privacy.rehearsal,
+            summed=privacy.unit == "record" and privacy.noise == "secure",
+        )  # fmt: skip
         return replace(self, known=known)
+
+    def round_shares(self, rounds: int) -> tuple[float, ...] | None:
+        """Return one share, in secure sums over records; None otherwise."""
+        return (1.0,) if self.known.summed else None
 
     def _clip(self, privacy: Privacy) -> float:
         """Return the bound of the protected unit: counts of single records are bounded by construction."""
