@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,12 +99,46 @@ def test_a_cell_is_a_run_that_can_be_made_by_hand(done, tmp_path):
 
 def test_an_infinite_epsilon_is_an_open_run_of_the_same_kind(done, tmp_path):
     sweep = read(tmp_path, EPSILONS)
-    assert sweep.at(at("inf", 3).changes).privacy == Open(participation=0.9)
-    text = FILE.partition("[privacy]")[0] + '[privacy]\nkind = "open"\nparticipation = 0.9\n'
+    assert sweep.at(at("inf", 3).changes).privacy == Open(participation=0.9, clip=1.0)
+    text = FILE.partition("[privacy]")[0] + '[privacy]\nkind = "open"\nparticipation = 0.9\nclip = 1.0\n'
     run = experiment.read(written(tmp_path, text), ["baselines=false"]).run(None)
     row = done.rows[at("inf", 3)]
     assert row["scores"] == run.scores
     assert (row["unit"], row["spent"]) == (None, None)
+
+
+def test_an_infinite_epsilon_keeps_the_clip(tmp_path):
+    states = {}
+    for clip in ("1e-6", "1e6"):
+        sweep = read(tmp_path, EPSILONS, f"privacy.clip={clip}")
+        chosen = sweep.at(at("inf", 3).changes)
+        run = chosen.run(None)
+        assert run.privacy.epsilon is None
+        assert run.privacy.sentences()[0].startswith("No promise")
+        states[clip] = run.state
+    free = replace(chosen, privacy=Open(participation=0.9)).run(None).state
+    np.testing.assert_allclose(states["1e6"], free, rtol=1e-9)
+    assert np.abs(states["1e-6"] - free).max() > 0.01, "clipped gradients hardly move"
+
+
+def test_an_infinite_epsilon_is_the_same_model_where_nothing_is_clipped(tmp_path):
+    text = FILE.replace('kind = "poisson-ph"\ncuts = 3\nsample = 1.0', 'kind = "cox-ph"\nhorizon = 3.0')
+    text = text.replace("clip = 1.0\nparticipation = 0.9\n", "")
+    sweep = read(tmp_path, EPSILONS, text=text)
+    kinds = [sweep.at(at(epsilon, 3).changes).task.kind for epsilon in ("2", "inf")]
+    assert kinds == ["newton-ph"] * 2
+    run = sweep.at(at("inf", 3).changes).run(None)
+    assert run.privacy.epsilon is None
+    # As good as without noise: epsilon so large that noise changes nothing that counts.
+    near = sweep.at(at("2", 3).changes)
+    near = replace(near, privacy=replace(near.privacy, epsilon=1e5)).run(None)
+    assert near.scores["c_index"] == pytest.approx(run.scores["c_index"], abs=0.02)
+
+
+def test_a_sweep_shows_also_where_noise_hides_everything(tmp_path):
+    text = FILE.replace('kind = "poisson-ph"\ncuts = 3\nsample = 1.0', 'kind = "cox-ph"\nhorizon = 3.0')
+    text = text.replace("clip = 1.0\nparticipation = 0.9\nrehearsal = true\n", "")
+    read(tmp_path, "privacy.epsilon=0.1,inf", text=text).check()
 
 
 def test_what_is_spent_is_what_statements_say_and_never_more_than_was_asked_for(done):

@@ -331,13 +331,28 @@ def _experiment_at(document: Table, changes: Changes, folder: Path) -> tuple[Exp
         override_value(own, f"{key}={text}")
     promise = own.get("privacy")
     if not isinstance(promise, dict) or cast(Table, promise).get("epsilon") != math.inf:
-        experiment = construct_experiment(own, folder)
+        experiment = _spend_anyway(construct_experiment(own, folder))
         return experiment, experiment.privacy
     # The rest of the promise has to be one all the same: any price will do to see that.
     own["privacy"] = {**cast(Table, promise), "epsilon": 1.0}
-    experiment = construct_experiment(own, folder)
-    opened = Open(participation=experiment.privacy.participation)
-    return replace(experiment, privacy=opened), experiment.privacy
+    experiment = _spend_anyway(construct_experiment(own, folder))
+    return _without_noise(experiment), experiment.privacy
+
+
+def _spend_anyway(experiment: Experiment) -> Experiment:
+    """The experiment, run even if noise hides everything: a sweep shows where that begins."""
+    return replace(experiment, spend_anyway=True)
+
+
+def _without_noise(experiment: Experiment) -> Experiment:
+    """The experiment without its promise: the same model, with the same clipping, and without noise."""
+    privacy = experiment.privacy
+    if isinstance(privacy, Open):
+        return experiment
+    # The task is that of the promise already: `RunSpec` resolves it.
+    clips = experiment.task.layout != "columns" and experiment.task.own_bound is None
+    opened = privacy.without_noise() if clips else Open(participation=privacy.participation)
+    return replace(experiment, privacy=opened)
 
 
 def _require_public(experiment: Experiment, promise: Privacy | Open) -> None:

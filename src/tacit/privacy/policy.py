@@ -24,6 +24,7 @@ from tacit.privacy.accounting import calibrate, require_delta
 from tacit.privacy.accounting.release import Law, Relation, Release, Sampled, Unit
 from tacit.privacy.contracts import (
     AggregatorSpec,
+    Norm,
     QuerySpec,
     TaskSpec,
     require_public,
@@ -121,6 +122,21 @@ class Privacy:
                 + ", or learn cox-ph, deep-surv or poisson-ph, which need none" * (self.unit == "record")
             )
         return self.clip
+
+    def without_noise(self) -> "Open":
+        """Return an open policy with the same clipping, to compare runs with and without noise."""
+        return Open(
+            participation=self.participation,
+            clip=self.clip,
+            clip_quantile=None if self.clip is None else self.clip_quantile,
+            clipped=self.unit,
+            norm=self.norm,
+        )
+
+    @property
+    def norm(self) -> Norm:
+        """Norm of the clip bound."""
+        return "l2" if self.mechanism == "gaussian" else "l1"
 
     @property
     def site_clip(self) -> float:
@@ -369,13 +385,25 @@ class Privacy:
 
 @dataclass(frozen=True, kw_only=True)
 class Open:
-    """No promise: nothing is clipped, noised or charged, and every statement says so.
+    """No promise: nothing is noised or charged, and every statement says so.
+
+    With `clip`, contributions are clipped as under a promise, to compare a promise with: the difference is
+    noise alone. Answers to queries are exact.
 
     Args:
         participation: Probability with which each site joins a round.
+        clip: Clip bound of each contribution. Without one, nothing is clipped.
+        clip_quantile: If given, bounds of updates follow this quantile of their lengths, beginning at `clip`.
+        clipped: Contribution that is clipped: the gradient of a `record` (or risk group), or the update of a
+            `site`.
+        norm: Norm of the bound.
     """
 
     participation: float = 1.0
+    clip: float | None = None
+    clip_quantile: float | None = None
+    clipped: Unit = "record"
+    norm: Norm = "l2"
     kind: ClassVar[str] = "open"
     protects: ClassVar[bool] = False
     # What a policy has and an open run has not.
@@ -385,6 +413,22 @@ class Open:
 
     def __post_init__(self) -> None:
         require_rate("participation", self.participation, LEAST_RATE)
+        require_word("clipped", self.clipped, ("record", "site"))
+        require_word("norm", self.norm, ("l2", "l1"))
+        if self.clip is not None:
+            require_bound("clip", self.clip)
+        if self.clip_quantile is not None:
+            quantile = self.clip_quantile
+            require(0 < quantile < 1, "clip_quantile", quantile, "above 0 and below 1")
+            allowed = 'left out without a clip and unless clipped = "site"'
+            require(self.clip is not None and self.clipped == "site", "clip_quantile", quantile, allowed)
+
+    @property
+    def bound(self) -> float:
+        """Return the clip bound."""
+        require(self.clip is not None, "clip", self.clip, BOUNDS)
+        assert self.clip is not None
+        return self.clip
 
     def solve(
         self,
@@ -398,17 +442,43 @@ class Open:
         questions: Sequence[QuerySpec] = (),
         watched: bool = False,
     ) -> "Mechanism":
-        """Return the null mechanism."""
-        from tacit.privacy.mechanisms.base import NoPrivacy
+        """Return the null mechanism, with clipping where there is a bound.
+
+        Raises:
+            Refused: What is to be clipped cannot be.
+        """
+        from tacit.privacy.mechanisms.base import ClippedOnly, NoPrivacy
 
         require_count("rounds", rounds)
         if isinstance(aggregation.weights, Mapping):
             require_public(aggregation.weights, federation)
-        return NoPrivacy()
+        if self.clip is None:
+            return NoPrivacy()
+        self._require_contributions(task)
+        if self.clip_quantile is not None:
+            from tacit.privacy.mechanisms.site_level import require_mean
+
+            require_mean(aggregation)
+        bound = self.clip if self.clip_quantile is None else 1.0
+        return ClippedOnly(clip=bound, norm=self.norm, unit=self.clipped)
+
+    def _require_contributions(self, task: TaskSpec) -> None:
+        """Refuse a clip bound where there are no contributions of that kind."""
+        if task.layout == "columns" or task.own_bound is not None:
+            raise Refused(
+                f"clip = {self.clip:g} does not go with {task.kind} in an open run: leave it out of [privacy]"
+            )
+        if self.clipped == "record" and not task.separable and task.groups == "none":
+            raise NotSeparable(
+                f"{task.kind} has no contributions of single records: its loss couples them. Use clipped = "
+                '"site", form the loss in risk groups (groups_per_site), or leave clip out.'
+            )
 
     def solve_query(self, question: QuerySpec, mechanism: "Mechanism") -> "Mechanism":
-        """Return the null mechanism."""
-        return mechanism
+        """Return the null mechanism; a site's answer is clipped where its updates are."""
+        from tacit.privacy.mechanisms.base import NoPrivacy
+
+        return NoPrivacy() if self.clipped == "record" else mechanism
 
 
 def require_bound(field: str, given: object) -> None:

@@ -19,7 +19,7 @@ from tacit.aggregation.server import Plain
 from tacit.errors import MOST_ROUNDS, InvalidValue, Refused, TooFewSites, require, require_count
 from tacit.learning.task import QueryBase, TaskBase
 from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
-from tacit.privacy.mechanisms.base import NORMS, Mechanism
+from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, honest
 from tacit.privacy.plan import require_useful
 from tacit.privacy.policy import Open, Privacy, Provenance
@@ -245,20 +245,20 @@ def resolve_adaptive_clipping(
         federation: The sites.
         privacy: The privacy policy.
     """
-    if isinstance(privacy, Open) or privacy.clip_quantile is None:
+    if privacy.clip_quantile is None:
         return None
     width = _trial_state(task, federation).shape[-1]
     return AdaptiveClipping(
         blocks=task.blocks or (width,),
         quantile=privacy.clip_quantile,
         start=privacy.bound,
-        norm=NORMS[privacy.mechanism],
+        norm=privacy.norm,
     )
 
 
 def require_plain(spec: RunSpec) -> None:
     """Refuse what does not go with updates in units of their bounds."""
-    if isinstance(spec.privacy, Open) or spec.privacy.clip_quantile is None:
+    if spec.privacy.clip_quantile is None:
         return
     for name, asked in {"clusters": spec.clusters, "quarantine": spec.quarantine}.items():
         if asked is not None:

@@ -12,7 +12,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 
 from tacit.errors import require, require_count, require_positive, require_rate, require_word
-from tacit.privacy.accounting.release import Release, Sampled, clipped_release
+from tacit.privacy.accounting.release import Release, Sampled, Unit, clipped_release
 from tacit.privacy.contracts import Norm, SiteGroups, TaskSpec
 from tacit.privacy.mechanisms import noise
 from tacit.privacy.policy import require_bound
@@ -239,6 +239,41 @@ class NoPrivacy:
     def rounds(self) -> int:
         """Return 0: rounds are alike."""
         return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedOnly(NoPrivacy):
+    """Clipping without noise: no protection, to compare a promise with.
+
+    Args:
+        clip: The bound of one contribution.
+        norm: Norm of the bound.
+        unit: Contribution that is clipped: that of a `record` (or risk group), or the update of a `site`.
+    """
+
+    clip: float
+    norm: Norm
+    unit: Unit
+
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
+        """Return the sums of clipped contributions, without noise."""
+        if self.unit == "site":
+            return contributions.total(None)
+        return contributions.total(clip_factors(contributions.lengths(self.norm), self.clip))
+
+    def noisy_sum(self, rows: Array, key: Key) -> Array:
+        """Return the sum of clipped rows, without noise."""
+        return self.noisy_sums(Rows(rows[None]), [key], 0)[0]
+
+    def at_site(self, update: Array, key: Key) -> Array:
+        """Return the update, clipped where whole updates are."""
+        from tacit.privacy.mechanisms.clip import clip_rows
+
+        return update if self.unit == "record" else clip_rows(update, self.clip, norm=self.norm)
+
+    def update_bound(self) -> tuple[float, Norm] | None:
+        """Return the bound of updates, where these are clipped."""
+        return None if self.unit == "record" else (self.clip, self.norm)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,7 +138,7 @@ def solve(
         Refused: The promise cannot be kept for this combination; the message names a way out.
     """
     if promise.clip_quantile is not None:
-        _require_mean(aggregation)
+        require_mean(aggregation)
     if promise.noise == "secure":
         return _secure(promise, federation, aggregation, rounds, sampling, asked)
     rounds += asked
@@ -160,7 +160,7 @@ def solve(
     )
 
 
-def _require_mean(aggregation: AggregatorSpec) -> None:
+def require_mean(aggregation: AggregatorSpec) -> None:
     """Refuse rules that compare updates where each is sent in units of its own."""
     if aggregation.name != "mean":
         raise Refused(
