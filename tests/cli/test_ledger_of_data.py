@@ -6,6 +6,7 @@ import sys
 from contextlib import chdir
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -82,6 +83,34 @@ def test_two_runs_from_two_folders_under_two_names_state_the_sum_and_a_lifetime_
     assert statement["all_runs"] == privacy["all_runs"]
     assert statement["all_runs"]["lifetime"] == [5.0, 1e-5]
     assert borne(folder / "patients.csv.ledger") == borne(other / "people.csv.ledger")
+
+
+def test_people_of_whom_all_but_one_are_written_thrice_do_not_escape_their_book(tmp_path):
+    frame, first, second = patients(200), tmp_path / "first", tmp_path / "second"
+    written(first)
+    frame.to_csv(first / "patients.csv", index=False)
+    assert tacit(first, "run", "trial.toml").returncode == 0
+    written(second, name="another", path="people.csv")
+    thrice = pd.concat([*[frame[frame.columns[::-1]].iloc[1:]] * 3, frame.iloc[:1]]).sample(
+        frac=1, random_state=1
+    )
+    thrice.to_csv(second / "people.csv", index=False, float_format="%.8g")
+    # A promise about single records is refused, before a charge and without a number of records.
+    refused = tacit(second, "run", "another.toml")
+    assert refused.returncode == 2
+    assert "no record may be there twice" in refused.stderr
+    assert not any(number in refused.stderr for number in ("597", "598", "199"))
+    assert "597 of 598 are equal to another one" in (second / "people.csv.refused.txt").read_text()
+    assert not (second / "people.csv.ledger").exists()
+    # Both ways out work, and lead to the book of these people.
+    file = second / "another.toml"
+    file.write_text(file.read_text().replace('unit = "record"', 'unit = "site"\nnoise = "server"'))
+    whole = tacit(second, "run", "another.toml", "--json")
+    assert json.loads(whole.stdout)["privacy"]["all_runs"]["runs"] == 2
+    written(second, name="once", path="once.csv")
+    thrice.drop_duplicates().to_csv(second / "once.csv", index=False)
+    once = tacit(second, "run", "once.toml", "--json")
+    assert json.loads(once.stdout)["privacy"]["all_runs"]["runs"] == 3
 
 
 def test_the_same_path_is_one_book_from_wherever_it_is_run(folder, tmp_path_factory):

@@ -223,6 +223,12 @@ SLIPS = [
         many,
     ),
     Slip(
+        "every row but one three times",
+        "no record may be there twice",
+        rewrite(lambda frame: frame.drop_duplicates()),
+        lambda frame: many(frame, 3).iloc[2:],
+    ),
+    Slip(
         "persons with several rows, by a column that `leave` names",
         "it must name a person in one record only",
         rewrite(lambda frame: frame.drop_duplicates("pid")),
@@ -351,9 +357,9 @@ ADVISED = [
         lambda frame: frame.assign(age=frame["age"].clip(upper=100)),
     ),
     (
-        "copies of some rows",
+        "copies of a few rows",
         "remove copies, or a person counts twice",
-        lambda frame: pd.concat([frame, frame.head(40)], ignore_index=True),
+        lambda frame: pd.concat([frame, frame.head(10)], ignore_index=True),
         lambda frame: frame.drop_duplicates(),
     ),
     (

@@ -7,7 +7,8 @@ stays in memory; what is kept of it is keyed (`tacit.privacy.ledger.data_index`)
 A data set has several views, so that people are recognized when some of what is known of them has changed:
 whole records, the same rounded to three digits, their targets alone, and single columns. Where many have the
 same targets, there are two more, which a scaler leaves as they are: targets with the levels of few-valued
-features, and targets of records that follow each other.
+features, and targets of records that follow each other. Records that were written several times are sketched
+once, unless chance explains that they are equal.
 """
 
 import hashlib
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.runtime.arrays import Array
+from tacit.runtime.copies import find_copies
 from tacit.runtime.sketches import Digests, Sketch, choose_columns, mix, sketch, sketch_column
 
 if TYPE_CHECKING:
@@ -93,13 +95,18 @@ class _Sums:
 def sketch_table(features: Array, targets: Iterable[Array]) -> tuple[Sketch, ...]:
     """Sketch the records of a table: all of them, rounded, by their targets alone, and by single columns."""
     whole, outcome, single = _Sums(len(features)), _Sums(len(features)), list[Sketch | None]()
-    known = tuple(targets)
+    known, columns = tuple(targets), list[Digests]()
     for number, values in enumerate((features, *known)):
         for column in _split_columns(values):
             digested = _digest_column(column)
             for sums in (whole, outcome) if number else (whole,):
                 sums.add(digested)
+            columns.append(digested.fine)
             single.append(sketch_column(digested.fine, digested.fine_cells, COLUMN_SKETCH))
+    copies = find_copies(columns)
+    if copies is not None:
+        once = ~copies.surplus
+        return sketch_table(features[once], [values[once] for values in known])
     found = _sketch_sums(whole)
     if 0 < outcome.columns < whole.columns:
         own = sketch(mix(outcome.fine), "part", outcome.fine_cells, PART_SKETCH)
@@ -111,12 +118,16 @@ def sketch_table(features: Array, targets: Iterable[Array]) -> tuple[Sketch, ...
 
 def sketch_frame(frame: "pd.DataFrame") -> tuple[Sketch, ...]:
     """Sketch the rows of a DataFrame: all of them, rounded, and by single columns of numbers."""
-    whole, single = _Sums(len(frame)), list[Sketch | None]()
+    whole, single, columns = _Sums(len(frame)), list[Sketch | None](), list[Digests]()
     for column in _digest_columns(frame):
         whole.add(column)
+        columns.append(column.fine)
         # Words may be running numbers of another spelling.
         if not column.words:
             single.append(sketch_column(column.fine, column.fine_cells, COLUMN_SKETCH))
+    copies = find_copies(columns)
+    if copies is not None:
+        return sketch_frame(frame.loc[~copies.surplus])
     return (*_sketch_sums(whole), *choose_columns(single, MOST_COLUMNS))
 
 
@@ -153,6 +164,19 @@ def _sketch_sums(sums: _Sums) -> list[Sketch]:
         sketch(mix(sums.fine), "records", sums.fine_cells),
         sketch(mix(sums.coarse), "part", sums.coarse_cells, PART_SKETCH),
     ]
+
+
+def mark_copied(features: Array, targets: Iterable[Array]) -> NDArray[np.bool_]:
+    """Mark each record of a table that is equal to another one, in six digits or in three (records,).
+
+    None where chance explains that records are equal.
+    """
+    columns = [_digest_column(column) for values in (features, *targets) for column in _split_columns(values)]
+    copied = np.zeros(len(features), dtype=np.bool_)
+    for copies in (find_copies([one.fine for one in columns]), find_copies([one.coarse for one in columns])):
+        if copies is not None:
+            copied |= copies.copied
+    return copied
 
 
 def digest_table(features: Array, targets: Iterable[Array]) -> Digests:

@@ -3,7 +3,9 @@
 A sketch is a bottom-k sample: the records with the smallest digests, the same ones in every data set that
 holds them. The second record of a digest, the third and so on are elements of their own, so that records that
 look alike count as often as they occur. Two data sets about different people also share values: integer days,
-few-valued features. How many is estimated from how often values repeat within each of them.
+few-valued features. How many is estimated from how often values repeat within each of them. Records that were
+written several times pass for common values; so it is also bounded by how little values repeat in the other
+data set, where the same people may have been written once.
 """
 
 import hashlib
@@ -36,6 +38,10 @@ MANY_CELLS = 1e15
 MISJUDGED, MISJUDGED_SHARE = 0.02, 0.1
 # Standard deviations above coincidence that count; more if views are many, or a little is enough.
 CLEARLY, VERY_CLEARLY = 4.0, 6.0
+# Standard deviations of the root of a count of pairs (each is 1/2) by which repetitions may be undercounted.
+UNDERCOUNTED = 3.0
+# Standard deviations beyond chance from which a multiplicity shows that values were written again.
+REWRITTEN = 5.0
 
 View = Literal["records", "part", "column", "order"]
 Verdict = Literal["same", "near", "other"]
@@ -64,11 +70,15 @@ class Shape:
         """Number of records."""
         return sum(times * many for times, many in self.repeats) or float(self.count)
 
-    def coincide(self, others: float) -> float:
+    def coincide(self, others: float, bound: float = math.inf) -> float:
         """Estimate how many elements `others` records of other people, drawn alike, share with these.
 
         The rate of a value that was seen once is estimated by Good and Turing's rule, from those that were
         seen twice; the rest of the rate is shared among values in proportion to how often they were seen.
+
+        Args:
+            others: The number of other records.
+            bound: An upper bound on what values that were drawn share.
         """
         many, total = dict(self.repeats), self.records
         once, twice = many.get(1, 0.0), many.get(2, 0.0)
@@ -80,6 +90,7 @@ class Shape:
             rate = (2 * pairs / once if times == 1 else times * left) * ratio
             most = 1 if self.view == "column" else times
             shared += digests * (-math.expm1(-rate) if most == 1 else _smaller(most, rate, ratio))
+        shared = min(shared, bound)
         if 4 * self.cells_or_many * self.pairs < total**2:
             # There are fewer repetitions than among draws: values were not drawn but given out in turn.
             shared = max(shared, min(total, others) * max(total, others) / self.cells_or_many)
@@ -122,7 +133,8 @@ def compare(shared: int, one: Shape, other: Shape) -> Verdict:
     if shared < FEWEST_SHARED:
         return "other"
     part, size = min(one.below, other.below) / WHOLE, min(one.count, other.count)
-    chance = max(one.coincide(other.records), other.coincide(one.records))
+    bound = _bound_coincidences(one, other)
+    chance = max(one.coincide(other.records, bound), other.coincide(one.records, bound))
     most, expected = size * part, min(chance, size) * part
     excess, room = shared - expected, most - expected
     if room <= 0:
@@ -146,12 +158,15 @@ def sketch(digests: Digests, view: View = "records", cells: float = math.inf, si
     """Sketch all records, given their digests in one view, in any order."""
     ordered = np.sort(digests)
     content = hashlib.blake2b(ordered.tobytes()).digest() if view == "records" and len(ordered) else b""
-    starts, counts = _find_runs(ordered)
+    starts, counts = find_runs(ordered)
     if len(starts) < FEWEST_DIFFERENT:
         return Sketch(ordered[:0], Shape(view=view), content)
-    # If every record occurs equally often, it counts once.
+    # Records that were written equally often count once, be it all or most of them.
     often = int(np.gcd.reduce(counts))
-    ordered, counts = (ordered[::often], counts // often) if often > 1 else (ordered, counts)
+    often = often if often > 1 else find_multiplicity(counts)
+    if often > 1:
+        counts = -(-counts // often)
+        ordered = np.repeat(ordered[starts], counts)
     elements = ordered
     if len(starts) < len(ordered):
         turn = np.arange(len(ordered)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -172,7 +187,7 @@ def sketch_column(digests: Digests, cells: float, size: int) -> Sketch | None:
     part = min(1.0, 4 * size / max(len(digests), 1))
     limit = WHOLE if part == 1 else int(part * WHOLE)
     ordered = np.sort(digests if part == 1 else digests[digests < np.uint64(limit)])
-    starts, counts = _find_runs(ordered)
+    starts, counts = find_runs(ordered)
     if len(starts) < max(FEWEST_DIFFERENT, len(ordered) / 2):
         return None
     taken = ordered[starts[:size]]
@@ -181,6 +196,24 @@ def sketch_column(digests: Digests, cells: float, size: int) -> Sketch | None:
     count, known = round(len(starts) / part), None if cells > MANY_CELLS else cells
     shape = Shape(view="column", count=count, below=below, repeats=repeats, cells=known)
     return Sketch(taken, shape)
+
+
+def find_multiplicity(counts: NDArray[np.int64]) -> int:
+    """Find how often values were written that chance cannot have repeated that often; 1 if there are none.
+
+    The numbers n_k of values that were drawn k times follow a mixture of Poisson distributions, so that
+    k! n_k is log-convex in k: of all values drawn k - 1, k or k + 1 times, at most one in
+    1 + 2 sqrt(k / (k + 1)) was drawn k times. Where most values are written k times, more are.
+
+    Args:
+        counts: How often each value occurs (values,).
+    """
+    many = np.bincount(counts, minlength=3).astype(float)
+    times = np.arange(2, len(many))
+    around = np.convolve(many, np.ones(3), mode="same")[2:]
+    most = 1 / (1 + 2 * np.sqrt(times / (times + 1)))
+    clear = (many[2:] - most * around) / np.sqrt(np.maximum(most * (1 - most) * around, 1.0))
+    return int(times[np.argmax(clear)]) if len(times) and clear.max() >= REWRITTEN else 1
 
 
 def choose_columns(found: Iterable[Sketch | None], most: int) -> list[Sketch]:
@@ -201,6 +234,16 @@ def mix(values: Digests) -> Digests:
 TURN = np.uint64(0x9E3779B97F4A7C15)
 
 
+def _bound_coincidences(one: Shape, other: Shape) -> float:
+    """Bound how many records of one set equal one of the other, from how many are equal within each.
+
+    By Cauchy and Schwarz's inequality, two draws from different distributions are equal at most as often as
+    the geometric mean of how often two draws from either are.
+    """
+    most = (math.sqrt(shape.pairs) + UNDERCOUNTED / 2 for shape in (one, other))
+    return 2 * math.prod(most)
+
+
 def _smaller(most: int, rate: float, ratio: float) -> float:
     """Estimate the mean of the smaller of `most` and a count with this rate, itself estimated from `most`."""
     spread = math.sqrt(rate * (1 + ratio))
@@ -212,7 +255,7 @@ def _smaller(most: int, rate: float, ratio: float) -> float:
     return min(max(most - below - spread * density, 0.0), most, rate)
 
 
-def _find_runs(ordered: Digests) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def find_runs(ordered: Digests) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Find where each different digest begins, and how often it occurs."""
     if len(ordered) == 0:
         nothing = np.zeros(0, dtype=np.int64)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, Refused
 from tacit.runtime.arrays import Array
+from tacit.runtime.fingerprints import mark_copied
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
 
@@ -19,9 +20,9 @@ from tacit.sites.table import Table
 WIDEST = 100.0
 # The part of the records at each end of a feature that its usual spread leaves out, at least one.
 ENDS = 1 / 20
-# Different records, as a part of all, from which on equal ones are copies rather than coarse data; and the
-# fewest records that show it.
-DIFFERENT, SHOWING = 1 / 3, 20
+# Records with a copy, as a part of all, from which on a promise about single records is refused, so that no
+# single record decides on it; the fewest such records, and the fewest records that show it.
+COPIED, FEWEST, SHOWING = 1 / 10, 10, 20
 # A delta for up to a million records.
 SMALL = 1e-6
 
@@ -89,21 +90,26 @@ def require_units(federation: RowFederation, delta: float | None) -> None:
 
 
 def require_single(table: Table, place: str) -> None:
-    """Refuse tables in which every record occurs at least twice: a person then has several records.
+    """Refuse tables of which a tenth of the records or more have copies: a person then has several records.
 
-    A promise about single records would protect such a person at a multiple of the stated epsilon.
+    A promise about single records would protect such a person at a multiple of the stated epsilon. Records
+    that few-valued columns make equal by chance are no copies. Fewer copies are advice to the owner: if one
+    record decided, a refusal would reveal it.
     """
     copies = copied_records(table)
-    alone = int((~copies).sum())
-    if len(copies) < SHOWING or alone:
+    if len(copies) < SHOWING or copies.sum() < max(FEWEST, COPIED * len(copies)):
         return
     must = (
         "no record may be there twice: a promise about single records would be weaker by the number of copies"
     )
+    way_out = (
+        "remove the copies (equal in three digits of every column), or protect whole sites, by "
+        '[privacy] unit = "site"'
+    )
     raise InvalidValue(
-        f"the records of {place} are not allowed: every one of them has a copy, and {must}; remove the "
-        "copies",
-        rule=f"records are not allowed: {must}; remove the copies",
+        f"the records of {place} are not allowed: {int(copies.sum()):,} of {len(copies):,} are equal to "
+        f"another one, and {must}; {way_out}",
+        rule=f"records are not allowed: {must}; {way_out}",
         rows=np.flatnonzero(copies) + 1,
     )
 
@@ -141,15 +147,8 @@ def require_delta(delta: float, records: int) -> None:
 
 
 def copied_records(table: Table) -> NDArray[np.bool_]:
-    """True for each record that is equal to another one; false for all where data are coarse."""
-    import pandas as pd
-
-    matrix = np.column_stack([table.features, *(np.asarray(values) for values in table.targets.values())])
-    frame = pd.DataFrame(matrix)
-    different = int((~frame.duplicated()).sum())
-    if different < DIFFERENT * len(frame):
-        return np.zeros(len(frame), dtype=np.bool_)
-    return frame.duplicated(keep=False).to_numpy()
+    """Mark each record that is equal to another one; none where chance explains equal records."""
+    return mark_copied(table.features, [np.asarray(values) for values in table.targets.values()])
 
 
 def spreads_of(table: Table) -> Array:
