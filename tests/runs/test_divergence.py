@@ -62,6 +62,14 @@ def test_a_promise_pays_for_the_rounds_that_divergence_left_out(monkeypatch):
     assert run.privacy.epsilon == pytest.approx(3.0, rel=0.01)
 
 
+def test_noise_at_whole_sites_is_no_divergence_however_long_a_step_it_makes(monkeypatch):
+    monkeypatch.setattr(divergence, "LONGEST_STEP", 1e-9)
+    promise = tacit.Privacy(unit="site", epsilon=1, delta=1e-4, clip=1.0, rehearsal=True)
+    run = tacit.fit(PoissonPH(**CALM), federation(), privacy=promise, rounds=3)
+    assert run.record.stopped is None
+    assert [entry.skipped for entry in run.record.rounds] == [None, None, None]
+
+
 def test_a_promise_forbids_a_look_at_the_training_loss(monkeypatch):
     monkeypatch.setattr(
         divergence.LossProbe, "__call__", lambda *given: pytest.fail("records were looked at")

@@ -340,7 +340,9 @@ class Trainer:
         """Return why a step diverged; None if it did not."""
         # Sums and Newton's tallies are no weights: their length says nothing.
         weights = isinstance(self.task, LocalTraining) or self.task.layout == "environments"
-        if self.spec.attack is not None or not weights:
+        # A step of clipped updates is as long as their bound and noise make it: nor does that.
+        bounded = isinstance(self.privacy, Privacy) and self.privacy.unit == "site"
+        if self.spec.attack is not None or bounded or not weights:
             return None if bool(np.isfinite(after).all()) else "the state is not finite"
         return find_divergence(before, after, probe)
 
