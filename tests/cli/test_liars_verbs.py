@@ -133,7 +133,7 @@ def warnings_of(plan: str) -> list[str]:
         ('kind = "krum"\nallow_fragile = "yes"', r"allow_fragile = 'yes' .* true or false"),
         ('kind = "centered-clip"\nradius = -1', r"radius = -1.0 .* above"),
         ('kind = "centered-clip"\nsteps = 0', r"steps = 0 .* at least 1"),
-        ('kind = "mixing"', r"\[aggregation\] .*`then`"),
+        ('kind = "mixing"', r"\[aggregation\] then is missing: give a table"),
         ('kind = "mixing"\nf = 2\nthen = { kind = "median" }', r"\[aggregation\] f is not known"),
         ('kind = "mixing"\nthen = "median"', r"aggregation.then = 'median' .* a table, \[aggregation.then\]"),
         ('kind = "mixing"\nthen = {}', r'\[aggregation.then\] kind is missing: it must be "median"'),

@@ -60,6 +60,7 @@ Made = TypeVar("Made")
 PATHS = ("path", "test", "reference")
 # The types of values, for people.
 KINDS: Mapping[object, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+LISTS = (list, tuple, set, frozenset, Sequence)
 WORDS = {
     "int": "a whole number",
     "float": "a number",
@@ -334,7 +335,7 @@ def _explain(message: str, fields: Table, hints: Mapping[str, Any], kind: type[A
 def _missing_key(key: str, hinted: object, kind: type[Any]) -> str:
     """Name the key that a table lacks, with its type and what the docstring of the class says of it."""
     words, others = _allowed_words(hinted)
-    own = KINDS.get(hinted, "a table" if get_origin(hinted) in (dict, Mapping) else "a list")
+    own = KINDS.get(hinted, "a list" if (get_origin(hinted) or hinted) in LISTS else "a table")
     allowed = choices(words) if words else " or ".join(others) or own
     if get_origin(hinted) is not None and get_origin(hinted) in (list, Sequence, dict, Mapping):
         allowed = own
@@ -352,7 +353,7 @@ def _allowed_words(kind: object) -> tuple[list[str], list[str]]:
             words += [word for word in get_args(part) if isinstance(word, str)]
         elif part is not NoneType:
             plain = get_origin(part) or part
-            others.append(KINDS.get(plain, "a table" if plain in (dict, Mapping) else "a list"))
+            others.append(KINDS.get(plain, "a list" if plain in LISTS else "a table"))
     return words, list(dict.fromkeys(others))
 
 
