@@ -82,6 +82,8 @@ class NewtonPH(TaskBase):
         noises: The standard deviation of the noise in the sum of each round; filled in.
         scaling: Limits, center and scale of each feature; filled in.
         baseline: The baseline hazard by interval; filled in.
+        number: The round that it works in, from 1; filled in.
+        rounds: The number of rounds; filled in.
     """
 
     effects: Literal["linear", "hinge"] = "linear"
@@ -98,7 +100,7 @@ class NewtonPH(TaskBase):
     baseline: Mapping[str, Sequence[float]] = field(
         default_factory=dict[str, Sequence[float]], metadata=BOUND
     )
-    # The round that it works in, and how many there are; 0 before.
+    # Both are 0 before the first round.
     number: int = field(default=0, metadata=BOUND)
     rounds: int = field(default=0, metadata=BOUND)
     kind: ClassVar[str] = "newton-ph"
