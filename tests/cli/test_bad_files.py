@@ -79,13 +79,15 @@ def write(folder: Path, text: str, frame: pd.DataFrame | None = None) -> str:
 
 def files_below(folder: Path) -> dict[str, bytes]:
     # Details about private records are for their owner.
-    found = [path for path in sorted(folder.rglob("*")) if not path.name.endswith(".refused.txt")]
+    own = (".refused.txt", ".advice.txt")
+    found = [path for path in sorted(folder.rglob("*")) if not path.name.endswith(own)]
     return {str(path): path.read_bytes() for path in found if path.is_file()}
 
 
 def beside_imports(err: str) -> str:
-    """What is said beside the names of own code, which are told before it is imported."""
-    return "".join(line for line in err.splitlines(keepends=True) if not line.startswith("tacit: importing"))
+    """What is said beside advice for the owner, and the names of own code, told before it is imported."""
+    beside = ("tacit: importing", "warning: advice about the records is in ")
+    return "".join(line for line in err.splitlines(keepends=True) if not line.startswith(beside))
 
 
 def refused(folder: Path, *words: str) -> str:
@@ -94,8 +96,8 @@ def refused(folder: Path, *words: str) -> str:
     code, out, err = tacit(*words)
     assert code == 2, err
     assert out == ""
-    assert err.startswith("tacit: ")
     err = beside_imports(err)
+    assert err.startswith("tacit: ")
     assert len(err.splitlines()) == 1
     assert "Traceback" not in err
     assert "a bug of ours" not in err
@@ -413,7 +415,9 @@ def test_a_run_is_shown_alone_and_several_side_by_side(folder: Path):
         assert word in out
     code, out, err = tacit("show", *(run["run"] for run in runs))
     assert (code, err) == (0, "")
-    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line}
+    lines = [line.split() for line in out.splitlines() if line]
+    (top,) = [place for place, line in enumerate(lines) if line[0] == "run"]
+    rows = {name: list(cells) for name, *cells in zip(lines[top], *lines[top + 2 : top + 4], strict=True)}
     assert [Path(name).name.partition("-")[0] for name in rows["run"]] == ["first", "second"]
     assert rows["C-index"] == [f"{run['scores']['c_index']:.4f}" for run in runs]
     assert rows["epsilon"] == [f"{run['privacy']['epsilon']:.4g}" for run in runs]

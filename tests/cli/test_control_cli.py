@@ -372,7 +372,7 @@ REFUSED = [
     ("carts", "task.scale=[1, 1]", "scale = '2 numbers' is not allowed: it must be 4, one for each number"),
     ("carts", "task.limit=-1", "[task] limit = -1.0 is not allowed"),
     ("carts", 'task.share="critic"', "[task] share = 'critic' is not allowed"),
-    ("carts", 'task.normalise="site"', "[task] normalize = 'site' is not allowed"),
+    ("carts", 'task.normalise="site"', "[task] normalise = 'site' is not allowed"),
     ("carts", "task.snapshots=0", "[task] snapshots = 0 is not allowed"),
     ("carts", "task.sample=0.1", "[task] sample is not known"),
     ("carts", 'clusters={by="direction",count=7}', "[clusters] count = 7 is not allowed: it must be at"),

@@ -237,13 +237,13 @@ SLIPS = [
     ),
     Slip(
         "events coded 1 and 2",
-        "where 1 means censored and 2 the event, as in some programs, say cause = 2",
+        "where 1 means censored and 2 the event, as in some programs, set cause = 2",
         change(data=f"{SCALED}\ncause = 2"),
         lambda frame: frame.assign(event=frame["event"] + 1),
     ),
     Slip(
         'events coded 1 and 2, with `cause = "any"`',
-        "everybody would have an event. Where 1 means censored and 2 the event, say cause = 2",
+        "every record would have an event. Where 1 means censored and 2 the event, set cause = 2",
         change(data=f"{SCALED}\ncause = 2"),
         lambda frame: frame.assign(event=frame["event"] + 1),
         trial={"data": f'{SCALED}\ncause = "any"'},

@@ -48,7 +48,7 @@ def test_every_round_and_what_came_of_them_can_be_read_back(tmp_path):
         (last,) = found.Scalars(f"final/{whose}/c_index")
         assert last.value == pytest.approx(scores["c_index"])
     assert "REHEARSAL" in words(found, "promise")
-    assert "privacy.protects: nobody" in words(found, "promise in short")
+    assert "privacy.protects: no one" in words(found, "promise in short")
 
 
 def test_what_nobody_may_know_is_not_written(tmp_path):

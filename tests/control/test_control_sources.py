@@ -39,7 +39,7 @@ def test_a_site_has_its_worlds_beside_what_all_know_of_them():
     ("worlds", "words"),
     [
         ([], r"\[data\] worlds"),
-        ([{"env": "Acrobot-v1"}], r"entry 1, env = 'Acrobot-v1' is not allowed.*'CartPole-v1', as the exp"),
+        ([{"env": "Acrobot-v1"}], r"entry 1, env = 'Acrobot-v1' is not allowed.*'CartPole-v1', as in"),
         ([{"options": {}}], r"\[data.worlds, entry 1\].*env"),
         ([{"env": "CartPole-v1"}, {"env": "CartPole-v1", "option": {}}], r"entry 2\] option is not known"),
         (

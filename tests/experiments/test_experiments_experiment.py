@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tacit import Open, Privacy
-from tacit.errors import InvalidFile
+from tacit.errors import InvalidFile, Refused
 from tacit.experiments import attacks, experiment, studies
 from tacit.survival import LogisticHazard
 
@@ -76,7 +76,6 @@ def test_every_example_reads(path: Path):
         ("epsilon = 3", "", "give exactly one"),
         ("epsilon = 3", "epsilon = 3\nnoise_multiplier = 1", "give exactly one"),
         ("delta = 1e-5", "delta = 1", "delta = 1.0 is not allowed"),
-        ("clip = 1", "", "clip is missing: give a number"),
         ("clip = 1", "clop = 1", '[privacy] clop is not known (did you mean "clip"?)'),
         ('unit = "record"', 'unit = "recrod"', 'it must be "record" or "site" (did you mean "record"?)'),
         ("[privacy]", "privacy = 3\n[other]", "other is not known"),
@@ -95,6 +94,14 @@ def test_a_mistake_is_named(tmp_path: Path, old: str, new: str, said: str):
         experiment.read(path)
     assert said in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_a_clip_bound_is_missed_by_the_plan_of_a_task_that_needs_one(tmp_path: Path):
+    read = experiment.read(write(tmp_path, GOOD.replace("clip = 1", "").replace('"record"', '"site"')))
+    assert isinstance(read.privacy, Privacy)
+    assert read.privacy.clip is None
+    with pytest.raises(Refused, match=r"clip is missing in \[privacy\]: give the bound of a site's"):
+        _ = read.plan()
 
 
 def test_a_table_must_be_a_table(tmp_path: Path):

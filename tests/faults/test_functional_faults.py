@@ -304,7 +304,7 @@ FILES: dict[str, tuple[pd.DataFrame | bytes | None, str]] = {
         called({place: f"t{place}" for place in range(11)}),
         "columns of x1 = 'words' is not allowed: it must be times",
     ),
-    "one time": (frame().iloc[:, :1], "domain of x1 = 'not said' is not allowed"),
+    "one time": (frame().iloc[:, :1], "domain of x1 = 'missing' is not allowed"),
     "nothing of somebody": (
         frame().mask(np.repeat(np.arange(60)[:, None] == 5, 11, axis=1)),
         "x1 is not allowed: the subject in row 5 has no observation",

@@ -205,12 +205,16 @@ class Pace:
     rounds: int
 
     def instant(self, share):
-        """An instant of the run as (steps, delay): 0 is the first, 1 is the last."""
-        moment = share * (self.start + self.rounds * self.round + self.end) - self.start
-        if moment < 0:
-            return 0, moment + self.start
-        steps = min(int(moment / self.round) + 1, self.rounds)
-        return steps, moment - (steps - 1) * self.round
+        """An instant of the run as (steps, delay): 0 is the first, 1 is the last.
+
+        The start, every round and the end get equal shares, however long the clock says that they take.
+        """
+        part, rest = divmod(share * (self.rounds + 2), 1)
+        if part == 0:
+            return 0, rest * self.start
+        if part <= self.rounds:
+            return int(part), rest * self.round
+        return self.rounds, self.round + rest * self.end
 
 
 def paced(trial):
@@ -291,7 +295,8 @@ def planned(rounds):
 def test_a_rehearsal_killed_at_any_instant_is_resumed_to_the_same_bits(trials):
     whole, stages = killed_once(trials(), kills=24, seed=1)
     assert [entry.number for entry in whole.record.rounds] == list(range(1, 9))
-    assert len(stages) >= 6, "the kills were not spread over the run"
+    # A run killed in its round k has told k - 1 or k: of the start and every second round no two agree.
+    assert len(stages) >= 5, "the kills were not spread over the run"
 
 
 @pytest.mark.slow
@@ -303,7 +308,8 @@ def test_a_rehearsal_killed_again_and_again_is_resumed_to_the_same_bits(trials):
 
 def test_a_private_run_killed_at_any_instant_pays_for_its_plan_and_nothing_else(trials):
     whole, stages = killed_once(trials(privacy=PRIVATE), kills=7, seed=3)
-    assert len(stages) >= 4, "the kills were not spread over the run"
+    # At the start, in the middle and at the end, that is; see above.
+    assert len(stages) >= 3, "the kills were not spread over the run"
     assert not whole.privacy.rehearsal
     assert 2.9 < whole.privacy.epsilon <= 3.0
 

@@ -99,7 +99,7 @@ hidden = [4]
 envs = 2
 steps = 16
 epochs = 1
-normalize = "sites"
+normalise = "sites"
 [privacy]
 unit = "site"
 noise = "server"

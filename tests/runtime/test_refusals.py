@@ -245,7 +245,7 @@ def test_python_is_told_the_rule_as_well(tmp_path, monkeypatch):
     details = tmp_path / "tacit" / "records.refused.txt"
     assert str(refused.value) == (
         "event is not allowed: it must be 1 (happened) or 0 (censored); of several causes choose one, as in "
-        '[data] cause = 1, or "any"; where 1 means censored and 2 the event, as in some programs, say '
+        '[data] cause = 1, or "any"; where 1 means censored and 2 the event, as in some programs, set '
         f"cause = 2; details are in {details}, which only its owner can read"
     )
     assert "event in site a is not allowed" in details.read_text()

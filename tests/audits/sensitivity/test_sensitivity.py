@@ -359,7 +359,7 @@ def test_neighbours_differ_in_the_last_record_alone():
         ({"claim": None}, "claim = None"),
         ({"claim": 1.0, "relation": "swap"}, "relation = 'swap'"),
         ({"claim": 1.0, "norm": "l3"}, "norm = 'l3'"),
-        ({"claim": 1.0, "neighbours": 0}, "neighbors = 0"),
+        ({"claim": 1.0, "neighbours": 0}, "neighbours = 0"),
         ({"claim": 1.0, "privacy": promise()}, "privacy = "),
         ({"claim": 1.0, "records": None}, "records = None"),
         ({"claim": 1.0, "records": numbers()}, "records = 'Table'"),

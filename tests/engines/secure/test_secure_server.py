@@ -479,7 +479,7 @@ def test_two_sets_of_survivors_are_not_both_signed_by_enough(signatures):
         message = Confirmations(session=site.which.digest, signatures=told).encode()
         with pytest.raises(
             SecureAggregationFailed,
-            match=f"{name} refuses: .*(same set|no survivors|[23] have signed the set.*, and 4)",
+            match=f"{name} refuses: .*(same set|are not survivors|[23] have signed the set.*, and 4)",
         ):
             site.answer("reveal", message)
         assert site.left

@@ -435,7 +435,7 @@ INDEXED = pd.DataFrame(EMPTY, columns=TIMES, index=list("abcdef"))
         ([["a", "b"], ["c", "d"]], {}, "x1 in data does not hold numbers"),
         ([[1, 2], [3]], {}, "x1 in data does not hold numbers"),
         (None, {}, "x1 = 'shape ()' is not allowed: it must be subjects by times"),
-        (np.ones((3, 1)), {"times": [2.0]}, "domain of x1 = 'not said' is not allowed: it must be said"),
+        (np.ones((3, 1)), {"times": [2.0]}, "domain of x1 = 'missing' is not allowed: it must be given"),
         ([([0, 1], [1, 2]), ([1, 0], [1, 2])], {}, "times of x1 are not allowed: 0 comes after 1 for the"),
         ([([0, 1], [1, 2]), ([], [])], {}, "x1 is not allowed: the subject in row 1 has no observation"),
         ([([0, 1], [1, 2]), ([0, 1], [np.nan] * 2)], {}, "x1 is not allowed: the subject in row 1 has no"),

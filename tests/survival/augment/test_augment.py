@@ -287,8 +287,10 @@ def test_a_key_that_repeats_is_refused_where_no_rehearsal_was_declared():
     private = replace(PRIVATE, rehearsal=False)
     with pytest.raises(Refused, match="rehearsal"):
         _ = augment(MVAEC(**PAID), federation(), private, KEY)
-    first, again = (augment(MVAEC(**PAID), federation(), private, Key(5))[0] for _ in range(2))
-    assert not same(first.synthetic["oslo"], again.synthetic["oslo"])
+    # Noisy counts of events decide which sites take part: these leave some in nearly always.
+    paid = MVAEC(**{**PAID, "epsilon": 3.5})
+    first, again = (augment(paid, federation(), private, Key(5))[0].synthetic for _ in range(2))
+    assert first.keys() != again.keys() or not any(same(first[name], again[name]) for name in first)
 
 
 def test_private_synthetic_times_stay_inside_the_public_span():
