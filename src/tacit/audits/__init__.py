@@ -6,7 +6,7 @@ canaries with it, through the same code, and bounds how much was given away.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -33,6 +33,7 @@ from tacit.reports.page.blocks import finite
 from tacit.reports.text import format_rows
 from tacit.runs.directory import AUDIT, EXPERIMENT, Directory
 from tacit.runs.fit import withhold_results
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.keys import Key
 from tacit.runtime.silence import suppress_warnings
 from tacit.runtime.tables import canonical
@@ -232,9 +233,11 @@ def _attacks(
 def _identity(experiment: "Experiment") -> str:
     """Fingerprint an experiment, without its task's bound results."""
     task: Any = experiment.task
-    parts = {entry.name: getattr(experiment, entry.name) for entry in fields(experiment)}
     plain = str | int | None
-    told = {name: part if isinstance(part, plain) else describe(part) for name, part in parts.items()}
+    told: dict[str, Any] = {
+        name: part if isinstance(part, plain) else describe(part)
+        for name, part in fields_of(experiment).items()
+    }
     told |= {"task": [task.kind, task.steps, task.sample], "baselines": None, "engine": None}
     return fingerprint(canonical({name: part for name, part in told.items() if part is not None}))
 
@@ -433,10 +436,9 @@ def _training_only(experiment: "Experiment", promise: Privacy, aviary: CanaryPoo
     left: Any = promise
     for part in (experiment.augment, experiment.stop):
         left = left if part is None else part.reserve(left)
-    given = {entry.name: getattr(left, entry.name) for entry in fields(left)}
     return replace(
-        experiment, privacy=AuditedPrivacy(**given, aviary=aviary), stop=None, augment=None, quarantine=None,
-        attack=None, baselines=False,
+        experiment, privacy=AuditedPrivacy(**fields_of(left), aviary=aviary), stop=None, augment=None,
+        quarantine=None, attack=None, baselines=False,
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from tacit.learning.record import Tell, silent
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.privacy.statement import state
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import one_thread
 from tacit.sites.environments import EnvFederation, World
@@ -70,7 +71,9 @@ class Pool:
     def part(self, marks: Marks) -> Rollout:
         """The episodes that are marked, and no others."""
         kept = marks[self.owner]
-        return self.rollout._replace(**{name: getattr(self.rollout, name)[kept] for name in TAPE})
+        return self.rollout._replace(
+            **{name: series[kept] for name, series in fields_of(self.rollout, TAPE).items()}
+        )
 
     def means(self, values: NDArray[np.floating]) -> Array:
         """The mean over the steps of each episode, of one number for each step."""
@@ -175,7 +178,8 @@ def collect_episodes(worlds: Sequence[World], policy: "Policy", task: PPO, key: 
             f"site {name} ended {ended} episodes in {made} steps: at least {FEWEST} are needed for an "
             "attack; give its worlds a shorter time limit"
         )
-    return _split_episodes({part: np.concatenate([getattr(one, part) for one in parts]) for part in TAPE})
+    series = [fields_of(part, TAPE) for part in parts]
+    return _split_episodes({name: np.concatenate([one[name] for one in series]) for name in TAPE})
 
 
 def _attack_target(experiment: Experiment, federation: Federation) -> tuple[PPO, EnvFederation]:

@@ -96,7 +96,7 @@ class Inversion:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        example = {name: list(getattr(self, name)) for name in ("true", "open", "private")}
+        example = {"true": list(self.true), "open": list(self.open), "private": list(self.private)}
         return {
             "kind": "inversion",
             "patients": self.patients,

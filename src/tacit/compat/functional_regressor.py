@@ -29,6 +29,7 @@ from tacit.privacy.statement import Statement
 from tacit.runs.fit import fit
 from tacit.runs.run import Run
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.vertical import ByParty, VerticalFederation
 
@@ -276,7 +277,7 @@ class FunctionalRegressor:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments; none of them has arguments of its own."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return fields_of(self)
 
     def set_params(self, **given: Any) -> Self:
         """Change arguments."""
@@ -286,11 +287,8 @@ class FunctionalRegressor:
         return self
 
     def __repr__(self) -> str:
-        changed = [
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in fields(self)
-            if getattr(self, field.name) is not field.default
-        ]
+        usual = {field.name: field.default for field in fields(self)}
+        changed = [f"{name}={value!r}" for name, value in fields_of(self).items() if value is not usual[name]]
         return f"FunctionalRegressor({', '.join(changed)})"
 
     def __sklearn_tags__(self) -> object:
@@ -321,8 +319,9 @@ class FunctionalRegressor:
             require_word("n_steps", self.n_steps, RULES)
         else:
             require_count("n_steps", _plain(self.n_steps))
-        given = {name: _plain(getattr(self, name)) for name in _SAME if getattr(self, name) is not None}
-        given |= {task: _plain(getattr(self, name)) for name, task in _RENAMED.items()}
+        params = self.get_params()
+        given = {name: _plain(params[name]) for name in _SAME if params[name] is not None}
+        given |= {task: _plain(params[name]) for name, task in _RENAMED.items()}
         if numbers is not None:
             # A number is a curve that does not change: its mean is all of it.
             given["components_y"] = 1

@@ -16,6 +16,7 @@ from tacit.errors import InvalidValue, require
 from tacit.privacy.policy import Open, Privacy
 from tacit.runs.fit import fit
 from tacit.runs.run import Run
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table, from_arrays
@@ -175,7 +176,7 @@ class Estimator:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments; those of the task as `task__lr` and the like."""
-        own = {name: getattr(self, name) for name in inspect.signature(Estimator).parameters}
+        own = fields_of(self, inspect.signature(Estimator).parameters)
         inner = {f"task__{name}": value for name, value in vars(self.task).items()} if deep else {}
         return {**own, **inner}
 

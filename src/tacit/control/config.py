@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from tacit.errors import MOST_STEPS, require, require_count, require_positive
+from tacit.runtime.contracts import fields_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,17 +42,15 @@ class PPOConfig:
     reward_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("lr", "clip_range", "grad_norm", "reward_scale"):
-            require_positive(name, getattr(self, name))
-        for name in ("value_clip", "target_kl"):
-            if getattr(self, name) is not None:
-                require_positive(name, getattr(self, name))
-        for name in ("epochs", "batch"):
-            require_count(name, getattr(self, name), MOST_STEPS)
-        for name in ("gamma", "gae_lambda"):
-            given = getattr(self, name)
+        for name, given in fields_of(self, ("lr", "clip_range", "grad_norm", "reward_scale")).items():
+            require_positive(name, given)
+        for name, given in fields_of(self, ("value_clip", "target_kl")).items():
+            if given is not None:
+                require_positive(name, given)
+        require_count("epochs", self.epochs, MOST_STEPS)
+        require_count("batch", self.batch, MOST_STEPS)
+        for name, given in fields_of(self, ("gamma", "gae_lambda")).items():
             require(isinstance(given, int | float) and 0 <= given <= 1, name, given, "from 0 to 1")
-        for name in ("entropy", "value_weight"):
-            given = getattr(self, name)
+        for name, given in fields_of(self, ("entropy", "value_weight")).items():
             fits = isinstance(given, int | float) and 0 <= given < math.inf
             require(fits, name, given, "a finite number, 0 or more")

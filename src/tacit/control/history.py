@@ -7,7 +7,7 @@ only after its size was checked.
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from tacit.errors import InvalidFile, require, require_count, require_word
 from tacit.learning.record import Round
 from tacit.runtime import files
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import fields_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,8 +70,8 @@ class History:
     weight_rounds: Whole
 
     def __post_init__(self) -> None:
-        for name, kind in KINDS.items():
-            given = np.asarray(getattr(self, name))
+        for name, held in fields_of(self, KINDS).items():
+            given, kind = np.asarray(held), KINDS[name]
             # Any number can be cast to text, which is never intended.
             fits = given.dtype.kind == "U" if kind is np.str_ else np.can_cast(given.dtype, kind, "same_kind")
             fits = fits or given.size == 0
@@ -78,8 +79,8 @@ class History:
             object.__setattr__(self, name, given.astype(kind))
         if self.weights.ndim == 1 and self.weights.size == 0:
             object.__setattr__(self, "weights", self.weights.reshape(0, 0))
-        for name in KINDS:
-            held, count = getattr(self, name), len(self.ep_rewards if name[0] == "e" else self.weights)
+        for name, held in fields_of(self, KINDS).items():
+            count = len(self.ep_rewards if name[0] == "e" else self.weights)
             fits = held.ndim == (2 if name == "weights" else 1) and len(held) == count
             wanted = "(times, parameters)" if name == "weights" else f"({count},)"
             require(fits, name, f"shape {held.shape}", wanted)
@@ -97,9 +98,9 @@ class History:
         """The episodes, one to a row: reward, length, label, step, round."""
         import pandas as pd
 
-        names = [name for name in KINDS if name.startswith("ep_")]
+        columns = fields_of(self, [name for name in KINDS if name.startswith("ep_")])
         return pd.DataFrame(
-            {name.removeprefix("ep_").removesuffix("s"): getattr(self, name) for name in names}
+            {name.removeprefix("ep_").removesuffix("s"): column for name, column in columns.items()}
         )
 
     def curve(self, label: str, window: int = 100) -> tuple[Whole, Array]:
@@ -126,7 +127,7 @@ class History:
         """
         place = _npz(path)
         try:
-            np.savez_compressed(place, **{entry.name: getattr(self, entry.name) for entry in fields(self)})
+            np.savez_compressed(place, **fields_of(self))
         except OSError as error:
             raise InvalidFile(f"{place} cannot be written: {error.strerror}") from error
         return place
@@ -185,7 +186,7 @@ def history_file(
     if len(found.ep_rewards) == 0 and len(found.weights) == 0:
         return {}
     stream = BytesIO()
-    np.savez_compressed(stream, **{entry.name: getattr(found, entry.name) for entry in fields(found)})
+    np.savez_compressed(stream, **fields_of(found))
     return {HISTORY: stream.getvalue()}
 
 

@@ -19,6 +19,7 @@ from tacit.control.networks import NetworkShape
 from tacit.control.rollout import SERIES, Episodes, Floats, Rollout
 from tacit.errors import require
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import fields_of
 
 if TYPE_CHECKING:
     from tacit.control.kernels import LossCoefficients
@@ -168,5 +169,5 @@ def warm_up_critic(
     seen = values.reshape(steps, envs)
     if steps == 1:
         return played._replace(values=seen)
-    kept = {name: getattr(played, name)[:-1] for name in SERIES}
+    kept = {name: series[:-1] for name, series in fields_of(played, SERIES).items()}
     return played._replace(**kept, values=seen[:-1], last_values=seen[-1])

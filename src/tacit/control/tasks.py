@@ -33,7 +33,7 @@ from tacit.privacy.contracts import Layout, Norm
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.arrays import Array
-from tacit.runtime.contracts import BOUND
+from tacit.runtime.contracts import BOUND, fields_of
 from tacit.runtime.keys import Key
 from tacit.runtime.threads import cores, one_thread
 from tacit.sites.environments import EnvFederation, Scenes, World
@@ -163,16 +163,15 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("hidden", "center", "scale"):
+        for name, given in fields_of(self, ("hidden", "center", "scale")).items():
             # A choice from a file and the same one from Python compare equal.
-            given = getattr(self, name)
             require(isinstance(given, list | tuple), name, given, "a list of numbers")
             object.__setattr__(self, name, tuple(given))
         require_count("envs", self.envs, MOST_ENVS)
         require_count("steps", self.steps, MOST_STEPS)
-        for name in ("rollout", "snapshots"):
-            if getattr(self, name) is not None:
-                require_count(name, getattr(self, name), MOST_STEPS)
+        for name, given in fields_of(self, ("rollout", "snapshots")).items():
+            if given is not None:
+                require_count(name, given, MOST_STEPS)
         require_hidden(self.hidden)
         require_word("share", self.share, ("all", "actor"))
         require_word("normalise", self.normalise, ("given", "sites"))
@@ -239,11 +238,9 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
         Raises:
             InvalidValue: `center` or `scale` are not of that length.
         """
-        for name, found in (("inputs", inputs), ("actions", actions)):
-            given = getattr(self, name)
+        for name, given, found in (("inputs", self.inputs, inputs), ("actions", self.actions, actions)):
             require(given in (None, found), name, given, f"{found}, as in the worlds, or left out")
-        for name in ("center", "scale"):
-            given = getattr(self, name)
+        for name, given in (("center", self.center), ("scale", self.scale)):
             allowed = f"{inputs}, one for each number of an observation, or left out"
             require(len(given) in (0, inputs), name, f"{len(given)} numbers", allowed)
         return replace(self, inputs=inputs, actions=actions)
@@ -297,7 +294,7 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
             done = list(pool.map(self._train_site, starts, cohort.holdings, cohort.names, keys))
         moved = [after - start for start, (after, _) in zip(starts, done, strict=True)]
         diary = {
-            name: {part: getattr(episodes, part).tolist() for part in EPISODES}
+            name: {part: series.tolist() for part, series in fields_of(episodes, EPISODES).items()}
             for name, (_, episodes) in zip(cohort.names, done, strict=True)
             if self.tells
         }

@@ -24,7 +24,7 @@ from tacit.functional.data.remote import RemoteCurves
 from tacit.learning.record import describe
 from tacit.privacy.policy import Provenance
 from tacit.runtime.arrays import Array
-from tacit.runtime.contracts import bound_fields
+from tacit.runtime.contracts import bound_fields, fields_of
 from tacit.runtime.tables import load, override_value
 from tacit.sites.encoding import Encoding
 from tacit.sites.environments import EnvFederation, Scenes, World
@@ -161,7 +161,7 @@ def _remote_records(data: Csv, column: str | None) -> Document:
             raise InvalidValue(
                 f"column {name!r} holds words: name them in [data.levels], or leave it out (`leave`)"
             )
-    rules: dict[str, Any] = {name: getattr(data, name) for name in RULES}
+    rules = fields_of(data, RULES)
     return {"kind": "held-records", "columns": columns, **{key: rule for key, rule in rules.items() if rule}}
 
 

@@ -27,7 +27,7 @@ from tacit.errors import (
 )
 from tacit.privacy.mechanisms.vertical import LONGEST, require_radius
 from tacit.runtime.arrays import Array
-from tacit.runtime.contracts import BOUND
+from tacit.runtime.contracts import BOUND, fields_of
 
 if TYPE_CHECKING:
     from tacit.functional.curves.basis import BSplines, Fourier, Frame
@@ -83,15 +83,18 @@ class BoostingConfig:
         require_count("patience", self.patience)
         require_word("selection", self.selection, ("screen", "all"))
         require(_price(self.margin), "margin", self.margin, "a finite number of at least 0")
-        for name in PRICES:
-            grid = self.values(name)
-            allowed = "a finite number of at least 0, or several of them"
-            require(len(grid) > 0 and all(map(_price, grid)), name, getattr(self, name), allowed)
+        allowed = "a finite number of at least 0, or several of them"
+        for name, given in fields_of(self, PRICES).items():
+            grid = _values(given)
+            require(len(grid) > 0 and all(map(_price, grid)), name, given, allowed)
 
     def values(self, price: str) -> tuple[float, ...]:
         """The grid of a price; of one value, if that was given."""
-        given: Grid = getattr(self, price)
-        return tuple(given) if isinstance(given, tuple | list) else (given,)
+        return _values(fields_of(self, (price,))[price])
+
+
+def _values(given: Grid) -> tuple[float, ...]:
+    return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
 def _price(given: object) -> bool:
@@ -235,13 +238,12 @@ class FunctionalConfig(BoostingConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_word("basis", self.basis, ("b-splines", "fourier"))
-        for name in ("size", "order", "folds"):
-            require_count(name, getattr(self, name))
+        for name, count in fields_of(self, ("size", "order", "folds")).items():
+            require_count(name, count)
         # Given knots determine the size.
         object.__setattr__(self, "size", self._basis((0.0, 1.0)).size)
         require(self.folds > 1, "folds", self.folds, "at least 2")
-        for name in ("components", "components_y"):
-            given: int | None = getattr(self, name)
+        for name, given in fields_of(self, ("components", "components_y")).items():
             if given is not None:
                 require_count(name, given)
                 require(given <= self.size, name, given, f"at most {self.size}, the size of the basis")

@@ -8,13 +8,13 @@ Watching changes nothing about a run. Plain functions hear of rounds alone.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
 from typing import Any, Literal, Protocol, cast, get_type_hints, runtime_checkable
 
 import msgspec
 
-from tacit.runtime.contracts import user_object
+from tacit.runtime.contracts import fields_of, user_object
 from tacit.runtime.tables import Unwritable, canonical, plain
 
 Reason = Literal[
@@ -199,7 +199,7 @@ class Record:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, without the rounds, which have a file of their own."""
-        fields = {name: getattr(self, name) for name in ("chosen", "stopped", "scores", "baselines")}
+        known = fields_of(self, ("chosen", "stopped", "scores", "baselines"))
         ends = {
             model: {name: list(pair) for name, pair in own.items()} for model, own in self.intervals.items()
         }
@@ -215,7 +215,7 @@ class Record:
         }
         return {
             "rounds": len(self.rounds),
-            **fields,
+            **known,
             **{name: told[name] for name in ALSO if told[name]},
         }
 
@@ -258,18 +258,17 @@ def _table(part: Any) -> tuple[dict[str, Any], bool]:  # noqa: ANN401
     kind = getattr(part, "kind", None) if ours else f"{own.__module__}:{own.__qualname__}"
     found: dict[str, Any] = {} if kind is None else {"kind": kind}
     whole = True
-    for entry in fields(part) if is_dataclass(part) else ():
-        value: Any = getattr(part, entry.name)
+    for name, value in fields_of(part).items() if is_dataclass(part) else ():
         if is_dataclass(value) and not isinstance(value, type):
             # A choice inside a choice is a table of its own, unless it says nothing.
             value, complete = _table(value)
             whole = whole and complete
         elif value is not None:
             try:
-                value = _as_read(plain(value), _hints(own).get(entry.name))
+                value = _as_read(plain(value), _hints(own).get(name))
             except Unwritable:
                 value, whole = None, False
-        found |= {} if value is None or value == {} else {entry.name: value}
+        found |= {} if value is None or value == {} else {name: value}
     return found, whole
 
 

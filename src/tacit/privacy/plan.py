@@ -16,6 +16,7 @@ from tacit.privacy.contracts import TaskSpec
 from tacit.privacy.mechanisms.base import Mechanism, Multiplied
 from tacit.privacy.policy import Open, Privacy
 from tacit.privacy.statement import Statement, state
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.markup import facts
 
 # Updates point the same way from round to round, noise does not: over T rounds one grows T times, the other
@@ -242,11 +243,11 @@ class Plan:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        fields = ("rounds", "noise_multiplier", "spends", "comparisons", "budget", "warnings")
+        names = ("rounds", "noise_multiplier", "spends", "comparisons", "budget", "warnings")
         told: dict[str, Any] = {} if self.signal is None else {"signal": self.signal.as_dict()}
         told |= {} if self.forecast is None else {"forecast": self.forecast.as_dict()}
         told |= {"choices": self.choices} if self.choices else {}
-        return {"promise": self.statement.as_dict(), **{name: getattr(self, name) for name in fields}, **told}
+        return {"promise": self.statement.as_dict(), **fields_of(self, names), **told}
 
     def _repr_html_(self) -> str:
         noise = (

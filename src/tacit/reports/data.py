@@ -16,6 +16,7 @@ from tacit.privacy.policy import is_all_public
 from tacit.privacy.statement import Statement
 from tacit.reports.audit import verdict
 from tacit.reports.text import NAMES
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.tables import parse
 
 SCHEMA = 1
@@ -98,8 +99,7 @@ def document(run: ReportData) -> dict[str, Any]:
         "left": left,
         "result": _result(run),
         "rounds": [
-            {**{name: getattr(entry, name) for name in OF_ROUND}, "faults": len(entry.faults)}
-            for entry in run.record.rounds
+            {**fields_of(entry, OF_ROUND), "faults": len(entry.faults)} for entry in run.record.rounds
         ],
         "sites": _sites(run),
         "robustness": _robustness(run),
@@ -292,13 +292,13 @@ def _robustness(run: ReportData) -> dict[str, Any]:
         "decisions": [
             {
                 "round": entry.number,
-                **{name: getattr(change, name) for name in ("site", "was", "now", "reason")},
+                **fields_of(change, ("site", "was", "now", "reason")),
             }
             for entry in rounds
             for change in entry.decisions
         ],
         "faults": [
-            {"round": entry.number, **{name: getattr(fault, name) for name in ("site", "reason", "detail")}}
+            {"round": entry.number, **fields_of(fault, ("site", "reason", "detail"))}
             for entry in rounds
             for fault in entry.faults
         ],

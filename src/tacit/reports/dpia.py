@@ -30,6 +30,7 @@ from tacit.reports.page.blocks import (
     Text,
 )
 from tacit.reports.run import COLUMNS, releases, tone
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.tables import parse
 
 # Epsilon above which the factor e^epsilon is too large to mean anything.
@@ -171,7 +172,9 @@ def _describe_result(result: Mapping[str, Any]) -> str:
 
 def _form(answers: Answers, *names: str) -> Questionnaire:
     """Return the fields of these questions, with the answers so far."""
-    return Questionnaire(tuple((name, QUESTIONS[name], getattr(answers, name)) for name in names))
+    return Questionnaire(
+        tuple((name, QUESTIONS[name], answer) for name, answer in fields_of(answers, names).items())
+    )
 
 
 def _kept_answers(document: Mapping[str, Any]) -> Answers:

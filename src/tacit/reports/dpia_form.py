@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tacit.errors import InvalidFile
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.tables import Table, construct, read_as
 
 TABLE = "dpia"
@@ -85,7 +86,7 @@ class Answers:
 
     def as_dict(self) -> dict[str, str]:
         """Return the answers that are not empty, by their keys."""
-        return {name: getattr(self, name) for name in QUESTIONS if getattr(self, name).strip()}
+        return {name: answer for name, answer in fields_of(self, QUESTIONS).items() if answer.strip()}
 
 
 def construct_answers(document: Table) -> Answers:

@@ -5,9 +5,12 @@ class of a user's own need not inherit it: it is adapted once, where it comes in
 door calls typed hooks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 # Data layout of a federation: records of each site's own, columns of the same records, or environments.
 Layout = Literal["rows", "columns", "environments"]
@@ -109,6 +112,20 @@ class Bindable(Protocol):
 def name_of(function: object) -> str:
     """Return the name of a function; of an object that is called, that of its class."""
     return function.__name__ if isinstance(function, Named) else type(function).__name__
+
+
+def fields_of(given: object, names: Iterable[str] | None = None) -> dict[str, Any]:
+    """Return fields of an object by their names, in this order.
+
+    It asks for no hook: a name that the object does not have raises `AttributeError`.
+
+    Args:
+        given: A dataclass, a named tuple, or another object if names are given.
+        names: The names; all fields of a dataclass, if left out.
+    """
+    if names is None:
+        names = [entry.name for entry in fields(cast("DataclassInstance", given))]
+    return {name: getattr(given, name) for name in names}
 
 
 def bound_fields(kind: object) -> set[str]:

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue, choices, hint, is_between, require, require_positive, require_word
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import fields_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,8 +57,8 @@ class Encoding:
 
     def __post_init__(self) -> None:
         words = {column: _levels(column, given) for column, given in self.levels.items()}
-        for name in ("center", "scale"):
-            for column, given in getattr(self, name).items():
+        for name, rules in (("center", self.center), ("scale", self.scale)):
+            for column, given in rules.items():
                 where = f"{name} of {column}"
                 require(column not in words, where, given, "left out: the column has levels")
                 require(is_between(given, -math.inf, math.inf), where, given, "a finite number")
@@ -96,7 +97,7 @@ class Encoding:
             return self, Encoding()
 
         def only(there: bool) -> Encoding:
-            kept = {rule: getattr(self, rule) for rule in ("levels", "fill", "center", "scale")}
+            kept = fields_of(self, ("levels", "fill", "center", "scale"))
             return Encoding(**{
                 rule: {column: value for column, value in given.items() if (column in told) == there}
                 for rule, given in kept.items()

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidValue, require, require_count
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.keys import Key
 
 if TYPE_CHECKING:
@@ -44,8 +45,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         sizes = {"weights": self.shape.size, "center": self.shape.inputs, "scale": self.shape.inputs}
+        held = fields_of(self, sizes)
         for name, size in sizes.items():
-            values = np.array(getattr(self, name), dtype=np.float64)
+            values = np.array(held[name], dtype=np.float64)
             require(values.shape == (size,), name, f"shape {values.shape}", f"a vector of {size}")
             require(bool(np.isfinite(values).all()), name, "NaN or infinite", "finite numbers")
             object.__setattr__(self, name, values)

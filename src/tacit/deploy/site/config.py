@@ -66,8 +66,7 @@ class SiteLimits:
     colluders: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "lifetime"):
-            given = getattr(self, name)
+        for name, given in (("epsilon", self.epsilon), ("lifetime", self.lifetime)):
             fits = is_between(given, 0, math.inf) or given == math.inf
             require(fits, name, given, "a number above 0, or inf for no limit")
         require_delta(self.delta)

@@ -28,6 +28,7 @@ from tacit.functional.boosting.path import (
 )
 from tacit.functional.config import BoostingConfig as BoostingConfig
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import fields_of
 
 # The largest number of screening passes; two are typical.
 SCREENS = 6
@@ -274,7 +275,7 @@ def _grids(evidence: DebiasedMoments, recipe: BoostingConfig) -> dict[str, tuple
 def _tune(trials: Evaluator, best: Evaluation, grids: dict[str, tuple[float, ...]]) -> Evaluation:
     """The best trial of the same predictors: one price is chosen after the other."""
     for price, values in grids.items():
-        others = [value for value in values if value != getattr(best.penalty, price)]
+        others = [value for value in values if value != fields_of(best.penalty)[price]]
         found = [trials.evaluate(best.kept, replace(best.penalty, **{price: value})) for value in others]
         best = min([best, *found], key=lambda trial: trial.value)
     return best

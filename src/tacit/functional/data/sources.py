@@ -18,6 +18,7 @@ from tacit.errors import (
 )
 from tacit.learning.record import describe
 from tacit.privacy.contracts import Layout
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.keys import Key
 from tacit.sites.source import SourceBase
 from tacit.sites.splits import held_out_count
@@ -61,8 +62,7 @@ class SimulatedCurves(SourceBase):
         from tacit.functional.data import DESIGNS
 
         require_word("design", self.design, DESIGNS)
-        for name in ("records", "predictors", "active"):
-            given: int | None = getattr(self, name)
+        for name, given in fields_of(self, ("records", "predictors", "active")).items():
             if given is not None:
                 require_count(name, given, MOST_RECORDS if name == "records" else MOST_COLUMNS)
         if self.snr is not None:

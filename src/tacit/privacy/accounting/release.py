@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import msgspec
 
 from tacit.errors import is_between, require, require_count, require_positive, require_rate, require_word
+from tacit.runtime.contracts import fields_of
 
 Law = Literal["gaussian", "laplace", "selection", "discrete"]
 Relation = Literal["add-remove", "replace"]
@@ -78,10 +79,10 @@ class Release:
     rehearsal: bool = False
 
     def __post_init__(self) -> None:
-        for field, words in WORDS.items():
-            require_word(field, getattr(self, field), words)
-        for field in ("scale", "sensitivity"):
-            require_positive(field, getattr(self, field))
+        for name, word in fields_of(self, WORDS).items():
+            require_word(name, word, WORDS[name])
+        require_positive("scale", self.scale)
+        require_positive("sensitivity", self.sensitivity)
         require_positive("scale / sensitivity", self.multiplier)
         require_rate("rate", self.rate)
         require_count("count", self.count)

@@ -30,6 +30,7 @@ from tacit.privacy.accounting import calibrate
 from tacit.privacy.accounting.release import Release, View
 from tacit.privacy.mechanisms.base import CountNoise, Mechanism, NoPrivacy, RecordLevel
 from tacit.privacy.policy import Open, Privacy, Provenance, require_bound
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation, RowFederation, places_of, require_rows
 from tacit.sites.table import Table, concatenate
@@ -83,10 +84,11 @@ class Augmentation(ABC):
     view: ClassVar[View]
 
     def __post_init__(self) -> None:
-        for name, most in (("latent", MOST_WIDTH), ("hidden", MOST_WIDTH), ("steps", MOST_STEPS)):
-            require_count(name, getattr(self, name), most)
-        for name in ("alpha", "beta", "k", "lr"):
-            require_positive(name, getattr(self, name))
+        require_count("latent", self.latent, MOST_WIDTH)
+        require_count("hidden", self.hidden, MOST_WIDTH)
+        require_count("steps", self.steps, MOST_STEPS)
+        for name, given in fields_of(self, ("alpha", "beta", "k", "lr")).items():
+            require_positive(name, given)
         require_bound("clip", self.clip)
         require_rate("sample", self.sample, LEAST_RATE)
         require_word("residuals", self.residuals, ("drawn", "none"))

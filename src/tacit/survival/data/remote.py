@@ -14,6 +14,7 @@ import numpy as np
 from tacit.errors import InvalidValue, choices, require, require_count, require_word
 from tacit.learning.record import describe
 from tacit.learning.task import TaskBase
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.tables import construct, refuse_unknown
 from tacit.sites.encoding import Encoding, Value, require_column
 from tacit.sites.federation import RowFederation
@@ -103,8 +104,8 @@ class RemoteRecords(SourceBase):
         twice = [name for name in everything if everything.count(name) > 1]
         require(not twice, "columns", twice[0] if twice else "", "different for each column")
         require_cause(self.cause)
-        for name in ("levels", "fill", "center", "scale"):
-            for column in getattr(self, name):
+        for name, rules in fields_of(self, ("levels", "fill", "center", "scale")).items():
+            for column in rules:
                 require_word(name, column, (*self.columns, self.event) if name == "levels" else self.columns)
         if self.records is not None:
             require_count("records", self.records)

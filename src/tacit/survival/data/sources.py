@@ -176,8 +176,7 @@ class Csv(SourceBase):
     def __post_init__(self) -> None:
         require(self.time != self.event, "event", self.event, "another column than that of the times")
         taken = [self.time, self.event]
-        for name in ("entry", "weight"):
-            given = getattr(self, name)
+        for name, given in (("entry", self.entry), ("weight", self.weight)):
             require(given not in taken, name, given, "a column of its own")
             taken += [] if given is None else [given]
         require_cause(self.cause)

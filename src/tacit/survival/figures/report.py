@@ -8,7 +8,7 @@ All of it is worked out from the model, which has left the sites already: it cos
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
@@ -19,6 +19,7 @@ from tacit.errors import InvalidValue
 from tacit.reports.page.blocks import Figure
 from tacit.reports.plots.style import label_lines, picture, shorten_label
 from tacit.runtime.arrays import Array
+from tacit.runtime.contracts import fields_of
 from tacit.survival.figures.curves import (
     HEIGHT,
     MODELLED,
@@ -126,8 +127,7 @@ class SparseEstimate(Estimate):
 def _sparse(found: Estimate) -> SparseEstimate:
     """Return the estimate at as many times as a figure can show, first and last included."""
     rows = np.unique(np.linspace(0, len(found.table) - 1, STEPS).round().astype(np.int64))
-    held: dict[str, Any] = {entry.name: getattr(found, entry.name) for entry in fields(found)}
-    held |= {"table": found.table.iloc[rows], "whole": found}
+    held = fields_of(found) | {"table": found.table.iloc[rows], "whole": found}
     return SparseEstimate(**held)
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self, cast
 
 from tacit.errors import is_between, require, require_count, require_positive, require_rate, require_word
 from tacit.privacy.accounting.release import require_delta
+from tacit.runtime.contracts import fields_of
 
 MODELS = ("PC-Hazard", "LogisticHazard", "DeepHit", "DeepSurv", "CoxPH", "CoxTime", "CoxCC")
 ACTIVATIONS = ("relu", "tanh", "sigmoid", "silu", "gelu", "softplus", "elu")
@@ -142,19 +143,20 @@ class FSAConfig:
 
     def validate(self) -> None:
         """Refuse a value that is not allowed; the message names the field."""
+        held = fields_of(self)
         for name, words in _WORDS.items():
-            require_word(name, getattr(self, name), words)
+            require_word(name, held[name], words)
         for names, check in ((_COUNTS, require_count), (_POSITIVE, require_positive), (_RATES, require_rate)):
             for name in names:
-                check(name, getattr(self, name))
+                check(name, held[name])
         for name in (*_FRACTIONS, *_WEIGHTS):
-            given, high = getattr(self, name), 1 if name in _FRACTIONS else float("inf")
+            given, high = held[name], 1 if name in _FRACTIONS else float("inf")
             allowed = "at least 0 and below 1" if name in _FRACTIONS else "finite and at least 0"
             # Nothing, or something between; True is not a number here.
             nothing = given is not False and given == 0
             require(nothing or is_between(given, 0, high), name, given, allowed)
         for name in _FLAGS:
-            require(isinstance(getattr(self, name), bool), name, getattr(self, name), "True or False")
+            require(isinstance(held[name], bool), name, held[name], "True or False")
         for width in self.num_nodes:
             require_count("num_nodes", width)
         require_word("activation", self.activation_word, ACTIVATIONS)
@@ -168,8 +170,7 @@ class FSAConfig:
         require(
             0 <= low < high <= 1, "evaluation_quantiles", (low, high), "two ascending numbers from 0 to 1"
         )
-        for name in ("random_seed", "random_state"):
-            given = getattr(self, name)
+        for name, given in (("random_seed", self.random_seed), ("random_state", self.random_state)):
             whole = given is None or (isinstance(given, int) and not isinstance(given, bool))
             require(whole, name, given, "a whole number, or None")
 
@@ -186,7 +187,7 @@ class FSAConfig:
         """Return True if a field was given, or differs from its default."""
         defaults = {entry.name: entry.default for entry in fields(self)}
         said = name in vars(self).get("_chosen", ())
-        return said or getattr(self, name) not in (defaults[name], {})
+        return said or fields_of(self)[name] not in (defaults[name], {})
 
 
 _, *_parameters = signature(FSAConfig.__init__).parameters.values()

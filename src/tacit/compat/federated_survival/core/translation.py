@@ -20,6 +20,7 @@ from tacit.privacy.mechanisms.site_level import SiteLevel
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runs.queries import queries_of
 from tacit.runs.stopping import Stopping
+from tacit.runtime.contracts import fields_of
 from tacit.sites.federation import RowFederation
 from tacit.sites.sampling import Fixed, Poisson, Sampling
 from tacit.survival import tasks
@@ -324,7 +325,7 @@ def _of_data(config: FSAConfig, federation: RowFederation) -> Iterator[Said]:
         "n_samples": len(federation.store) + (0 if held_out is None else len(held_out)),
     }
     for name, there in found.items():
-        if getattr(config, name) != there:
+        if fields_of(config)[name] != there:
             yield name, f"{_option_text(config, name)} has no effect: the data have {there}, and decide"
 
 
@@ -372,4 +373,4 @@ def _of_privacy(config: FSAConfig) -> Iterator[Said]:
 
 
 def _option_text(config: FSAConfig, name: str) -> str:
-    return f"{name} = {getattr(config, name)!r}"
+    return f"{name} = {fields_of(config)[name]!r}"
