@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tacit.learning.gradient_sums import FARTHEST
-from tacit.learning.gradient_sums import HIDDEN as ROUNDING
+from tacit.learning.kernels import FARTHEST
+from tacit.learning.kernels import HIDDEN as ROUNDING
 from tacit.learning.perceptron import Layer, OuterProducts
 from tacit.privacy.mechanisms.base import clip_factors
 from tacit.privacy.policy import LONGEST

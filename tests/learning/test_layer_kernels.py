@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit.learning import gradient_sums, kernels
+from tacit.learning import kernels
 
 WIDE = st.integers(1, 9)
 shapes = st.tuples(st.integers(1, 4), st.integers(0, 7), WIDE, WIDE)
@@ -56,7 +56,7 @@ def test_a_layer_gathers_what_comes_back(shape, before, rectified, blocks):
 def test_gradients_are_added_up_with_their_factors(shape, before, bias):
     entered, sums, back = layer(*shape, before=before, bias=bias)
     kept, factors = sums.copy(), np.random.default_rng(0).random(back.shape[:2])
-    gradient_sums.add_up(entered, back, factors, everybody(back), before, bias, sums)
+    kernels.add_up(entered, back, factors, everybody(back), before, bias, sums)
     matrix, biases = matrices(sums, before, *shape[2:])
     np.testing.assert_allclose(matrix, np.einsum("sr,sro,sri->soi", factors, back, entered), atol=1e-13)
     if bias:
@@ -72,7 +72,7 @@ def test_gradients_are_added_up_with_their_factors(shape, before, bias):
 def test_squares_are_those_of_gradients_that_are_written_out(shape, bias):
     entered, _, back = layer(*shape)
     found, unsure = np.ones(back.shape[:2]), np.zeros(back.shape[:2], dtype=bool)
-    gradient_sums.squares(entered, back, bias, 1e60, found, unsure)
+    kernels.squares(entered, back, bias, 1e60, found, unsure)
     assert not unsure.any()
     ones = np.ones((*entered.shape[:2], int(bias)))
     written = np.einsum("sri,sro->srio", np.concatenate([entered, ones], axis=2), back)
@@ -85,7 +85,7 @@ def test_what_squares_do_not_measure_is_marked(bad, which):
     entered, _, back = layer(2, 3, 4, 5)
     (entered if which == "entered" else back)[1, 2, 3] = bad
     unsure = np.zeros((2, 3), dtype=bool)
-    gradient_sums.squares(entered, back, True, 1e60, np.zeros((2, 3)), unsure)
+    kernels.squares(entered, back, True, 1e60, np.zeros((2, 3)), unsure)
     assert np.argwhere(unsure).tolist() == [[1, 2]]
 
 
@@ -102,13 +102,13 @@ def test_a_site_computes_the_same_bits_whoever_works_beside_it():
     factors, sums, made, under = np.ones((5, 32)), weights.copy(), back.copy(), entered.copy()
     kernels.layer_forward(entered, weights, 0, True, True, True, made)
     kernels.layer_backward(back, weights, 0, entered, True, True, under)
-    gradient_sums.add_up(entered, back, factors, everybody(back), 0, True, sums)
+    kernels.add_up(entered, back, factors, everybody(back), 0, True, sums)
     for site in range(5):
         part = slice(site, site + 1)
         one, other, third = np.empty_like(made[part]), np.empty_like(under[part]), weights[part].copy()
         kernels.layer_forward(entered[part], weights[part], 0, True, True, True, one)
         kernels.layer_backward(back[part], weights[part], 0, entered[part], True, True, other)
-        gradient_sums.add_up(entered[part], back[part], factors[part], everybody(back[part]), 0, True, third)
+        kernels.add_up(entered[part], back[part], factors[part], everybody(back[part]), 0, True, third)
         assert (one == made[part]).all()
         assert (other == under[part]).all()
         assert (third == sums[part]).all()
@@ -145,13 +145,13 @@ def test_groups_are_measured_and_added_up_as_if_they_were_written_out(shape, bef
     written = np.einsum("sri,sro->sroi", np.concatenate([entered, ones], axis=2), back)
     written = written.reshape(sites, units, members, outputs, inputs + bias).sum(axis=2)
     found, unsure = np.zeros((sites, units)), np.zeros((sites, units), dtype=bool)
-    gradient_sums.group_squares(entered, back, bias, 1e60, found, unsure)
+    kernels.group_squares(entered, back, bias, 1e60, found, unsure)
     np.testing.assert_allclose(found, (written**2).sum(axis=(2, 3)), rtol=1e-9, atol=1e-10)
     absolute = np.zeros((sites, units))
-    gradient_sums.group_sums(entered, back, bias, 1e200, absolute)
+    kernels.group_sums(entered, back, bias, 1e200, absolute)
     np.testing.assert_allclose(absolute, np.abs(written).sum(axis=(2, 3)), rtol=1e-5, atol=1e-10)
     factors = np.random.default_rng(0).random((sites, units))
-    gradient_sums.add_groups(entered, back, factors, before, bias, sums)
+    kernels.add_groups(entered, back, factors, before, bias, sums)
     matrix, biases = matrices(sums, before, inputs, outputs)
     expected = np.einsum("su,suoi->soi", factors, written)
     np.testing.assert_allclose(matrix, expected[..., :inputs], atol=1e-12)
@@ -164,8 +164,8 @@ def test_sums_over_many_blocks_lose_no_more_than_one_block_does():
     records = 5000
     entered, back = draws.normal(size=(1, records, 3)), draws.normal(size=(1, records, 2))
     sums, factors = np.empty((1, 8)), np.ones((1, records))
-    gradient_sums.add_up(entered, back, factors, everybody(back), 0, True, sums)
+    kernels.add_up(entered, back, factors, everybody(back), 0, True, sums)
     exact = np.einsum("ro,ri->oi", back[0].astype(np.longdouble), entered[0].astype(np.longdouble))
     lost = np.abs(sums[0, :6].reshape(2, 3) - exact).max()
     lengths = np.abs(np.einsum("ro,ri->roi", back[0], entered[0])).sum(axis=0).max()
-    assert lost <= gradient_sums.ADDED * 2.0**-53 * lengths
+    assert lost <= kernels.ADDED * 2.0**-53 * lengths

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 from torch import Tensor
 from torch.nn import functional
 
-from tacit.learning.losses import NAMED
+from tacit.learning.perceptron import NAMED
 from tacit.learning.torch_modules import FUNCTIONS, TorchLoss
 
 CLASSES = 3

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from tacit.learning.batches import Batch
-from tacit.learning.losses import NAMED
 from tacit.learning.perceptron import (
     ACTIVATIONS,
+    NAMED,
     Layer,
     OuterProducts,
     Perceptron,

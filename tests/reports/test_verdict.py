@@ -10,7 +10,7 @@ from tacit.learning.record import Simplest
 from tacit.reports.data import document
 from tacit.reports.run import comparison, lead
 from tacit.reports.text import side_by_side
-from tacit.reports.verdict import judge
+from tacit.runs.run import judge
 from tacit.sites.splits import Iid
 from tacit.survival import PoissonPH, data
 from tacit.survival.data.sources import Simulated

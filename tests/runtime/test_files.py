@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tacit.deploy.site.answer_log import AnswerLog
+from tacit.deploy.site.agreement import AnswerLog
 from tacit.errors import InvalidFile, LedgerUnusable
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime import files

@@ -23,7 +23,7 @@ from tacit.errors import (
     require_rate,
     require_word,
 )
-from tacit.learning.task import Updates
+from tacit.learning.query import Updates
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation, require_rows

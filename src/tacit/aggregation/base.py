@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.aggregation.kernels import sum_rows
 from tacit.errors import InvalidValue, TacitError, TooFewSites, require
-from tacit.learning.task import Updates
+from tacit.learning.query import Updates
 from tacit.privacy.contracts import AggregatorSpec, Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.arrays import Array, as_array, as_numpy

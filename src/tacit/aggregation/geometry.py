@@ -25,7 +25,7 @@ from tacit.aggregation.base import (
 )
 from tacit.aggregation.screening import LONGEST
 from tacit.errors import InvalidValue
-from tacit.learning.task import Updates
+from tacit.learning.query import Updates
 from tacit.runtime.arrays import as_array
 
 if TYPE_CHECKING:

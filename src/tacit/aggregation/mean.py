@@ -8,7 +8,7 @@ import numpy as np
 
 from tacit.aggregation.base import AggregatorBase, rows_of, weighted_sum
 from tacit.errors import InvalidValue, require, require_positive
-from tacit.learning.task import Updates
+from tacit.learning.query import Updates
 from tacit.privacy.contracts import Norm, SiteGroups
 from tacit.runtime.arrays import Array, as_array
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import require, require_count, require_positive
+from tacit.learning.query import Updates
 from tacit.learning.record import Fault, Reason
-from tacit.learning.task import Updates
 from tacit.privacy.contracts import Norm
 from tacit.runtime.arrays import TensorLike, as_numpy
 

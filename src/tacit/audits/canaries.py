@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tacit.aggregation.base import Aggregator
 from tacit.audits.lower_bounds import Evidence, ratios, sides
 from tacit.learning import batches
-from tacit.learning.task import Updates
+from tacit.learning.query import Updates
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.mechanisms.base import (
     Contributions,

@@ -27,8 +27,9 @@ from tacit.errors import (
     require_positive,
     require_word,
 )
+from tacit.learning.query import InitialQueryBase, Updates
 from tacit.learning.record import Round, Simplest, identity_of
-from tacit.learning.task import Goal, InitialQueryBase, TaskBase, Updates
+from tacit.learning.task import Goal, TaskBase
 from tacit.privacy.contracts import Layout, Norm
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy, Provenance

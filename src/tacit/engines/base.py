@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 import numpy as np
 
-from tacit.learning.task import Updates, Work, WorkKind
+from tacit.learning.query import Updates, Work, WorkKind
 from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array

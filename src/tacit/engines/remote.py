@@ -26,8 +26,8 @@ from tacit.engines.messages import (
     sign_message,
 )
 from tacit.errors import BudgetExhausted, Refused, SitesUnreachable
+from tacit.learning.query import Updates, Work
 from tacit.learning.record import Fault
-from tacit.learning.task import Updates, Work
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key

@@ -182,7 +182,7 @@ class Experiment(Header, RunSpec):
 
     def advise(self, federation: "Federation") -> list[str]:
         """Return advice about the opened records, or where it is kept for their owner."""
-        from tacit.runs.advice import advice
+        from tacit.runs.setup import advice
 
         place = None if self.data.place is None else Path(self.data.place)
         private = self.privacy.protects and not self.public

@@ -24,8 +24,9 @@ from tacit.errors import InvalidValue, require, require_count, require_positive,
 from tacit.functional.boosting.moments import NOISY_FOLDS, decode_sums, encode_sums, encoded_length, products
 from tacit.functional.config import FEW, FEW_Y, FunctionalConfig
 from tacit.functional.data.remote import Agreed
+from tacit.learning.query import InitialQueryBase, Updates
 from tacit.learning.record import Simplest, identity_of
-from tacit.learning.task import Goal, InitialQueryBase, TaskBase, Updates
+from tacit.learning.task import Goal, TaskBase
 from tacit.privacy.contracts import Layout, Norm
 from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
 from tacit.privacy.mechanisms.secure_gram import from_upper_triangle

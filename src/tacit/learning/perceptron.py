@@ -3,27 +3,72 @@
 The gradient of one record in a linear layer is an outer product of what went in and what came back, so its
 length is a product of two lengths, and a sum of clipped gradients is one matrix product (Goodfellow 2015). A
 whole cohort is then a handful of batched products. Double precision throughout; what comes of a record or a
-group has the same bits in batches of any shape, beside any other site.
+group has the same bits in batches of any shape, beside any other site. Losses with a name have their slopes
+in the outputs in closed form, too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtr
 
 from tacit.errors import require_weights
-from tacit.learning import elementwise, gradient_sums, kernels
+from tacit.learning import elementwise, kernels
 from tacit.learning.batches import Batch, Marks
-from tacit.learning.gradient_sums import lengths
-from tacit.privacy.mechanisms.base import Norm
+from tacit.learning.elementwise import exp
+from tacit.learning.kernels import lengths
+from tacit.privacy.contracts import Norm
 from tacit.runtime.arrays import Array
 from tacit.runtime.jit import contiguous
 from tacit.sites.table import Table
+
+LossName = Literal["squared", "logistic", "cross-entropy"]
+
+
+@dataclass(frozen=True)
+class Squared:
+    """Half the squared distance between the first output and the target `y`."""
+
+    def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+        """The gradient in the outputs."""
+        slopes = np.zeros(outputs.shape)
+        np.subtract(outputs[..., 0], targets["y"], out=slopes[..., 0])
+        return slopes
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Negative log-likelihood of a target `y` of 0 or 1 whose log-odds are the first output."""
+
+    def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+        """The gradient in the outputs."""
+        slopes = np.zeros_like(outputs)
+        slopes[..., 0] = expit(outputs[..., 0]) - targets["y"]
+        return slopes
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Negative log-likelihood of a class `y` (0, 1, ...) whose scores are the outputs."""
+
+    def slopes(self, outputs: Array, targets: Mapping[str, Array], present: Marks) -> Array:
+        """The gradient in the outputs."""
+        chances = exp(outputs - outputs.max(axis=-1, keepdims=True))
+        chances /= chances.sum(axis=-1, keepdims=True)
+        return chances - (targets["y"][..., None] == np.arange(outputs.shape[-1], dtype=np.float64))
+
+
+NAMED: dict[LossName, Squared | Logistic | CrossEntropy] = {
+    "squared": Squared(),
+    "logistic": Logistic(),
+    "cross-entropy": CrossEntropy(),
+}
+
 
 # An activation, and its slope from the input and the output.
 Activation = tuple[Callable[[Array], Array], Callable[[Array, Array], Array | Marks]]
@@ -317,9 +362,9 @@ class OuterProducts:
                 (layer.start, layer.bias),
             )
             if single:
-                gradient_sums.add_up(*parts, self.counts, *place, sums)
+                kernels.add_up(*parts, self.counts, *place, sums)
             else:
-                gradient_sums.add_groups(*parts, *place, sums)
+                kernels.add_groups(*parts, *place, sums)
         return sums
 
 

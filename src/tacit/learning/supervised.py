@@ -25,8 +25,9 @@ from tacit.errors import (
     require_rate,
     require_word,
 )
+from tacit.learning.query import Updates
 from tacit.learning.record import describe, identity_of
-from tacit.learning.task import Goal, TaskBase, Updates
+from tacit.learning.task import Goal, TaskBase
 from tacit.privacy.contracts import Groups
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Provenance
@@ -37,8 +38,8 @@ from tacit.sites.federation import Cohort, Federation, require_rows
 from tacit.sites.table import Table
 
 if TYPE_CHECKING:
-    from tacit.learning.losses import LossName
     from tacit.learning.optimizers import Program
+    from tacit.learning.perceptron import LossName
     from tacit.learning.torch_modules import LossFunction, Module
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tacit.privacy.plan import Forecast
+    from tacit.privacy.forecast import Forecast
     from tacit.privacy.policy import Open, Privacy
 
 # A score that decides, and its good direction.

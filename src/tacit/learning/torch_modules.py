@@ -25,8 +25,7 @@ from torch.nn import functional
 
 from tacit.errors import InvalidValue, Refused, require
 from tacit.learning.batches import Batch, Marks
-from tacit.learning.losses import NAMED, LossName
-from tacit.learning.perceptron import Layer, Loss, Perceptron
+from tacit.learning.perceptron import NAMED, Layer, Loss, LossName, Perceptron
 from tacit.privacy.mechanisms.base import Norm, Rows
 from tacit.runtime.arrays import Array, as_array
 from tacit.runtime.jit import contiguous

@@ -4,7 +4,9 @@ A statement is made from the promise and the releases, planned or charged. It ho
 meant to be shown to a data-protection officer.
 """
 
+import html
 import math
+import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,10 +18,10 @@ from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Law, Relation, Release, Unit, View, by_subject, in_any_round
 from tacit.privacy.ledger.total import AllRuns
 from tacit.privacy.policy import Open, Privacy
-from tacit.runtime.markup import facts
 
 if TYPE_CHECKING:
     from tacit.privacy.ledger.store import Ledger
+
 
 FOLLOWED = ("in the same sums, the number of updates that were shorter than their clip bounds",)
 NOT_PROTECTED = (
@@ -322,3 +324,30 @@ def _open(public: Sequence[str], bare: Sequence[str]) -> Statement:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+LEFT = ' style="text-align:left;vertical-align:top"'
+# Breaks that words may have, and what letters and pictures are joined by.
+USUAL = "\n\t\u200c\u200d"
+UNFIT = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def _escape(text: str) -> str:
+    """Escape text for HTML; invisible and bidirectional control characters are replaced by a mark."""
+    seen = (
+        char if char in USUAL or unicodedata.category(char) not in UNFIT else "\N{REPLACEMENT CHARACTER}"
+        for char in text
+    )
+    return html.escape("".join(seen), quote=True)
+
+
+def facts(title: str, rows: Iterable[tuple[str, str]]) -> str:
+    """Render a short table of things with their names as HTML, for the output of notebook cells.
+
+    Words are escaped here, and nowhere else has to be.
+    """
+    told = "".join(
+        f"<tr><th{LEFT} scope=row>{_escape(name)}</th><td{LEFT}>{_escape(text)}</td></tr>"
+        for name, text in rows
+    )
+    return f"<div><p><strong>{_escape(title)}</strong></p><table><tbody>{told}</tbody></table></div>"

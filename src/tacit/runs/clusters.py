@@ -10,8 +10,9 @@ import numpy as np
 from tacit.aggregation.base import Aggregator
 from tacit.aggregation.defence.clustering import ClusterChoice, Clusters, UpdateHistory
 from tacit.errors import InvalidValue, TooFewSites
+from tacit.learning.query import Updates
 from tacit.learning.record import Fault
-from tacit.learning.task import TaskBase, Updates
+from tacit.learning.task import TaskBase
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.runs.directory import Checkpoint
 from tacit.runs.round import Groups

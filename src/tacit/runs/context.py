@@ -21,7 +21,8 @@ from tacit.aggregation.robust.reweighted import query_aggregator
 from tacit.aggregation.screening import LONGEST, Screen
 from tacit.engines.base import RecordCountQuery
 from tacit.errors import InvalidValue
-from tacit.learning.task import FinalQueryBase, QueryBase, TaskBase, Updates
+from tacit.learning.query import FinalQueryBase, QueryBase, Updates
+from tacit.learning.task import TaskBase
 from tacit.privacy.ledger.chain import planned_bytes
 from tacit.privacy.ledger.run_ledger import RunLedger, begin_plan
 from tacit.privacy.ledger.store import Ledger

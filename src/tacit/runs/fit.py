@@ -34,15 +34,13 @@ from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.privacy.statement import state, subject_prices
 from tacit.reports.dpia_form import TABLE, Answers
-from tacit.reports.verdict import judge
 from tacit.runs.clusters import own_records, score_clusters, weighted_mean
 from tacit.runs.context import RunContext, digest
 from tacit.runs.directory import EXPERIMENT, LEDGER, PROVENANCE, Directory
 from tacit.runs.divergence import SLOWER, find_lost, find_unsettled, mean_loss, slower
 from tacit.runs.queries import final_query_of, initial_query_of, with_saved_answers
-from tacit.runs.run import Run, is_over, read, require_sound, write
+from tacit.runs.run import Run, count_sizes, is_over, judge, read, require_sound, write
 from tacit.runs.setup import prepare
-from tacit.runs.sizes import count_sizes
 from tacit.runs.spec import Augmenter, PreparedRun, RunSpec
 from tacit.runs.stopping import Stopping, reserve_records
 from tacit.runs.trainer import Trainer

@@ -5,14 +5,8 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from tacit.errors import BudgetExhausted
-from tacit.learning.task import (
-    FinalQueryBase,
-    InitialQueryBase,
-    QueryBase,
-    TaskBase,
-    as_final_query,
-    as_initial_query,
-)
+from tacit.learning.query import FinalQueryBase, InitialQueryBase, QueryBase, as_final_query, as_initial_query
+from tacit.learning.task import TaskBase
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.ledger.store import Ledger
 from tacit.runs.directory import OPENED, Directory

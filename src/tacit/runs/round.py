@@ -13,8 +13,8 @@ from tacit.aggregation.base import Aggregator
 from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.aggregation.screening import Screen, anonymize
 from tacit.errors import InvalidValue, TooFewSites
+from tacit.learning.query import Updates
 from tacit.learning.record import Decision, Fault, Standing
-from tacit.learning.task import Updates
 from tacit.runs.divergence import DIVERGED
 from tacit.runtime.arrays import Array
 

@@ -1,4 +1,4 @@
-"""Run: result, promise, model, and verification of its files.
+"""Run: result, its verdict beside the simplest baseline, promise, model, and verification of its files.
 
 A run directory holds the same facts several times: the ledger has every release, the statement has the price,
 the checkpoint has the head of the ledger and the digest of the statement. A change of one of them and not of
@@ -18,17 +18,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+import numpy as np
 
 from tacit.errors import InvalidValue, LedgerError, LedgerTampered, RunUnusable, TacitError, require_word
-from tacit.learning.record import ALSO, Record
+from tacit.learning.record import ALSO, Record, Simplest
 from tacit.learning.task import TaskBase
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.ledger.chain import LedgerState
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.ledger.view import ledger_summary, problems
-from tacit.privacy.policy import Open, Privacy
+from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.privacy.statement import Statement, from_dict, state
 from tacit.reports import audit
+from tacit.reports.text import NAMES, number
 from tacit.runs.directory import (
     AUDIT,
     ENVIRONMENT,
@@ -45,12 +47,15 @@ from tacit.runs.directory import (
 )
 from tacit.runtime.arrays import Array
 from tacit.runtime.tables import construct
+from tacit.sites.federation import Federation, RowFederation
+from tacit.sites.table import Records, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from tacit.reports.data import ReportData
     from tacit.reports.page.blocks import Figure, Page
+
 
 # Prices that differ by less, as a share, are the same.
 CLOSE = 1e-6
@@ -423,3 +428,63 @@ def _in_words(statement: Mapping[str, Any]) -> str:
     shown = [f"{part:.4g}" if isinstance(part, float) else str(part)[:40] for part in parts]
     rehearsal = ", a rehearsal" if statement.get("rehearsal") else ""
     return f"epsilon {shown[0]} at delta {shown[1]} for any one {shown[2]}{rehearsal}"
+
+
+# Name of a count, such as `records`, and the count.
+Counts = dict[str, int]
+
+
+def count_sizes(federation: Federation, test: Records | None, provenance: Provenance) -> dict[str, Counts]:
+    """Count the records that a model is trained and scored on, and their events.
+
+    Under a promise, the number of training records is shown if it is public or bought, and that of events is
+    not. Scored records are public wherever they are scored.
+
+    Args:
+        federation: The sites.
+        test: The records that the model is scored on.
+        provenance: Decides if records may be looked at.
+    """
+    found: dict[str, Counts] = {}
+    if isinstance(federation, RowFederation) and provenance.allowed and not federation.distant:
+        found["trained"] = _count(federation.store)
+    elif isinstance(federation, RowFederation) and federation.records is not None:
+        found["trained"] = {"records": federation.records}
+    if isinstance(test, Table):
+        found["scored"] = _count(test)
+    return found
+
+
+def _count(table: Table) -> Counts:
+    if "event" not in table.targets:
+        return {"records": len(table)}
+    return {"records": len(table), "events": int(np.count_nonzero(table.targets["event"] > 0))}
+
+
+def judge(simplest: Simplest | None, scores: Mapping[str, float]) -> tuple[str, ...]:
+    """Judge scores beside the simplest baseline: return sentences if some are not better, or may not be.
+
+    Args:
+        simplest: The baseline, with intervals of the gain where they are known.
+        scores: Scores of the model.
+    """
+    if simplest is None:
+        return ()
+    gains = simplest.gains(scores)
+    told = {
+        name: f"{NAMES.get(name, name)} {number(scores[name], name)} against {number(value, name)}"
+        for name, value in simplest.scores.items()
+        if name in gains and "@" not in name
+    }
+    worse = [words for name, words in told.items() if not gains[name] > 0]
+    unsure = [
+        f"{words} (gain {number(low, name)} to {number(high, name)})"
+        for name, words in told.items()
+        if gains[name] > 0 and name in simplest.gain
+        for low, high in [simplest.gain[name]]
+        if low <= 0
+    ]
+    found = [f"not better than {simplest.name}, the simplest baseline: {'; '.join(worse)}"] if worse else []
+    if unsure:
+        found.append(f"not clearly better than {simplest.name} by its 95 % interval: {'; '.join(unsure)}")
+    return tuple(found)

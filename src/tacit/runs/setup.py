@@ -3,6 +3,10 @@
 It is the only place where that happens: `plan` prints its result, `fit` runs it, the guard of a site
 recomputes it. It is a function of its arguments alone: the coordinator and every site that read the same
 experiment derive the same mechanism, without exchanging it.
+
+What may be right (a constant column, a site whose times are much shorter, copies of some records) is not
+refused: it is advice, in words or where the owner of the records alone reads it. Under a promise a run says
+the same words whatever the advice is, since it depends on records.
 """
 
 from bisect import bisect_left
@@ -17,17 +21,19 @@ from tacit.aggregation.mean import Join, Mean
 from tacit.aggregation.robust.mixing import Bucketing
 from tacit.aggregation.server import Plain
 from tacit.errors import MOST_ROUNDS, InvalidValue, Refused, TooFewSites, require, require_count
-from tacit.learning.task import QueryBase, TaskBase
+from tacit.learning.query import QueryBase
+from tacit.learning.task import TaskBase
+from tacit.privacy.forecast import require_useful
 from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, honest
-from tacit.privacy.plan import require_useful
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runs.queries import final_query_of, initial_query_of, queries_of
 from tacit.runs.spec import PreparedRun, PublicFacts, RunSpec
 from tacit.runs.stopping import Stopping, watch_over
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
+from tacit.runtime.refusals import ADVICE, Withheld
 from tacit.runtime.silence import suppress_warnings
 from tacit.sites.federation import Federation, RowFederation
 from tacit.sites.record_checks import require_units
@@ -455,3 +461,31 @@ def require_compatible_clusters(spec: RunSpec) -> None:
             "[clusters] does not go with [stop] epsilon: the loss of every model would have a price. Watch "
             "held-out records instead."
         )
+
+
+NONE = "Nothing in these records calls for advice."
+
+
+@suppress_warnings()
+def advice(task: TaskBase, federation: Federation, place: Withheld, *, private: bool) -> list[str]:
+    """Return advice about records, or where it is kept for their owner.
+
+    Args:
+        task: The task, which knows what to look for.
+        federation: The sites with their records; remote ones advise their own administrators.
+        place: The destination of advice about private records.
+        private: True if the records are private under a promise.
+    """
+    if federation.distant:
+        return []
+    found = task.advise(federation)
+    if not private:
+        return found
+    kept = replace(place, ending=ADVICE)
+    try:
+        file = kept.write("\n".join(found or [NONE]))
+    except OSError as error:
+        return [f"advice about the records could not be written for their owner: {error.strerror}"]
+    beside = place.data is not None and file.parent == place.data.parent.absolute()
+    where = f"{file.name}, beside them" if beside else str(file)
+    return [f"advice about the records is in {where}, which only its owner can read"]

@@ -18,13 +18,15 @@ from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Plain, ServerStep
 from tacit.engines.base import Engine, Local
+from tacit.learning.query import QueryBase
 from tacit.learning.record import describe
-from tacit.learning.task import QueryBase, TaskBase, as_task
+from tacit.learning.task import TaskBase, as_task
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.contracts import Layout
+from tacit.privacy.forecast import Forecast
 from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import BoundedSum, Mechanism
-from tacit.privacy.plan import Forecast, Plan, PlannedPrice, plan
+from tacit.privacy.plan import Plan, PlannedPrice, plan
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.privacy.statement import Statement, released_in_words
 from tacit.runs.stopping import HeldOutWatch, Stopping

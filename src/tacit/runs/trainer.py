@@ -16,9 +16,10 @@ from tacit.aggregation.defence.quarantine import noise_warning
 from tacit.aggregation.screening import LONGEST, Screen, anonymize
 from tacit.engines.base import ClippedWork
 from tacit.errors import BudgetExhausted, Refused, SecureAggregationFailed, TooFewSites
+from tacit.learning.query import Updates
 from tacit.learning.record import OVERSPENT, Callback, Fault, Record, Round, notify
 from tacit.learning.supervised import LocalTraining
-from tacit.learning.task import TaskBase, Updates
+from tacit.learning.task import TaskBase
 from tacit.privacy.contracts import Norm
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import Mechanism

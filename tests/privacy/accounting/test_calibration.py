@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tacit.privacy.accounting.calibration import smallest_noise
+from tacit.privacy.accounting import smallest_noise
 
 
 class Price:

@@ -23,8 +23,9 @@ from tacit.aggregation.defence.kmeans import adjusted_rand as adjusted_rand
 from tacit.aggregation.defence.kmeans import agreement as agreement
 from tacit.aggregation.defence.kmeans import kmeans as kmeans
 from tacit.errors import MOST_ROUNDS, MOST_SITES, require, require_count, require_word
+from tacit.learning.query import Updates, Work, WorkKind
 from tacit.learning.record import Fault
-from tacit.learning.task import TaskBase, Updates, Work, WorkKind
+from tacit.learning.task import TaskBase
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key

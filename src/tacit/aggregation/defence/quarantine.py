@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from tacit.aggregation.base import Array, rows_of
 from tacit.aggregation.geometry import geometric_median, gram_of, squared_distances
 from tacit.errors import require, require_count, require_positive, require_word
+from tacit.learning.query import Updates
 from tacit.learning.record import Decision, Standing, Status
-from tacit.learning.task import Updates
 
 # With fewer sites there is no majority to compare with.
 FEWEST = 4

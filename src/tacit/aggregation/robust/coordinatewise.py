@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tacit.aggregation.base import Array, Rows, Rule, pad_rows, rows_of
 from tacit.errors import InvalidValue, TooFewSites, is_between, require
-from tacit.learning.task import Updates
+from tacit.learning.query import Updates
 from tacit.privacy.contracts import Fragility, Norm
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.arrays import as_array

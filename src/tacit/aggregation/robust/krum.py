@@ -23,7 +23,7 @@ from tacit.aggregation.geometry import (
     squared_distances,
 )
 from tacit.aggregation.kernels import HIGH, add_products, add_some_products
-from tacit.learning.task import Updates
+from tacit.learning.query import Updates
 from tacit.privacy.contracts import Fragility
 from tacit.runtime.arrays import as_array
 from tacit.runtime.jit import contiguous

@@ -24,7 +24,7 @@ from tacit.aggregation.geometry import (
 from tacit.aggregation.robust.coordinatewise import CoordinatewiseRule, TrimmedMean
 from tacit.aggregation.robust.krum import Bulyan
 from tacit.errors import TooFewSites, require, require_count
-from tacit.learning.task import Updates
+from tacit.learning.query import Updates
 from tacit.privacy.contracts import Fragility, Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.arrays import as_array

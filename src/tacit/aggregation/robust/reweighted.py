@@ -24,7 +24,7 @@ from tacit.aggregation.mean import Mean
 from tacit.aggregation.robust.coordinatewise import TrimmedMean
 from tacit.aggregation.screening import LONGEST
 from tacit.errors import MOST_STEPS, Refused, TooFewSites, is_between, require, require_count
-from tacit.learning.task import Updates
+from tacit.learning.query import Updates
 from tacit.privacy.contracts import Norm, SiteGroups
 from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.arrays import as_array

@@ -57,8 +57,8 @@ from tacit.aggregation.secure.sealing import (
 from tacit.aggregation.secure.sealing import STAGES as SUM_STAGES
 from tacit.aggregation.secure.sealing import Stage as SumStage
 from tacit.errors import Refused, SecureAggregationFailed, require, require_count, require_word
+from tacit.learning.query import Updates
 from tacit.learning.record import Fault
-from tacit.learning.task import Updates
 from tacit.privacy.mechanisms.secure_gram import SecureGram, shares_of, triangle_index
 from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.runtime.threads import one_thread

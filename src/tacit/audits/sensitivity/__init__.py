@@ -27,7 +27,8 @@ from tacit.audits.sensitivity.neighbours import (
     search_worst,
 )
 from tacit.errors import TacitError, require, require_count, require_positive, require_word
-from tacit.learning.task import Task, Updates, Work, as_task
+from tacit.learning.query import Updates, Work
+from tacit.learning.task import Task, as_task
 from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.contracts import Norm
 from tacit.privacy.mechanisms.base import NORMS, Contributions, Mechanism, RecordLevel, clip_factors

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tacit.experiments.experiment import Experiment
     from tacit.experiments.sweep_results import SweepResult
     from tacit.experiments.sweeps import Sweep
-    from tacit.experiments.tuning import Candidate, TuningResult
+    from tacit.experiments.tuning import TuningResult
+    from tacit.experiments.tuning.grid import Candidate
     from tacit.runs.run import Run
     from tacit.sites.federation import Federation
 

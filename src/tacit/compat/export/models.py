@@ -29,8 +29,7 @@ from tacit.errors import InvalidValue
 from tacit.functional.curves import smoothing
 from tacit.functional.curves.basis import Basis, BSplines, Fourier, frame
 from tacit.functional.model import POINTS, Model
-from tacit.learning.losses import Squared
-from tacit.learning.perceptron import Layer
+from tacit.learning.perceptron import Layer, Squared
 from tacit.learning.task import Task
 from tacit.runtime.arrays import Array, as_array, as_numpy
 from tacit.sites.encoding import Encoding

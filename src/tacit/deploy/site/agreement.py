@@ -1,22 +1,39 @@
-"""Agreement of a site to an experiment: its limits are checked, and its price is recomputed.
+"""Agreement of a site to an experiment, with limits and a recomputed price; and the log of its answers.
 
 The experiment is a file from the coordinator. It is read as data: it may name parts of this library, and no
 code that would have to be loaded. Its promise is recomputed here, from the file alone, and held against the
 site's own limits before any work.
+
+What was agreed to is answered once: the log of answers is written to disk before an answer leaves. A second
+answer about the same round would have an unpaid cost, even to the same request: records may have changed in
+between, or the libraries that add them up. So a retry gets the very same answer, if it is the last one of its
+experiment; older answers are neither kept nor given.
 """
 
 import hashlib
 import hmac
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from tacit.deploy.site.config import SiteFile, SiteLimits, at_sites
 from tacit.engines.base import Local
 from tacit.engines.messages import run_digest
-from tacit.errors import MOST_RELEASES_ASKED, MOST_ROUNDS, InvalidValue, Refused, TacitError, quote
+from tacit.errors import (
+    MOST_RELEASES_ASKED,
+    MOST_ROUNDS,
+    InvalidValue,
+    LedgerTampered,
+    Refused,
+    TacitError,
+    quote,
+)
 from tacit.experiments.experiment import Experiment, construct_experiment, require_releases
 from tacit.privacy.accounting import epsilon
 from tacit.privacy.accounting.release import Release, by_subject
@@ -25,6 +42,7 @@ from tacit.privacy.policy import Open
 from tacit.runs.setup import prepare
 from tacit.runs.spec import PreparedRun
 from tacit.runs.stopping import Stopping
+from tacit.runtime import files
 from tacit.runtime.refusals import Withheld, withhold_details
 from tacit.runtime.tables import Table, parse
 from tacit.sites.federation import RowFederation
@@ -33,6 +51,7 @@ from tacit.sites.record_checks import require_units
 if TYPE_CHECKING:
     from tacit.privacy.ledger.store import Ledger
     from tacit.sites.federation import Federation
+
 
 # No experiment needs more; what is longer is not read.
 LONGEST = 2**20
@@ -321,3 +340,101 @@ def _label_releases(agreement: SiteAgreement) -> list[Release]:
 def digest_of(text: str) -> str:
     """Return a short digest of a text for people to compare."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class AnswerEntry(msgspec.Struct, frozen=True):
+    """One line: when, in which experiment, what about, and the question's digest."""
+
+    at: str
+    experiment: str
+    about: str
+    asked: str
+
+
+class LastAnswer(msgspec.Struct, frozen=True):
+    """The last answer of an experiment."""
+
+    about: str
+    asked: str
+    answer: bytes
+
+
+class AnswerLog:
+    """Append-only log of answers, and the last answer of each experiment.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._answers = path.with_suffix("")
+        self._answers.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+        self._known: dict[tuple[str, str], str] = {}
+        for line in self._lines():
+            self._known[line.experiment, line.about] = line.asked
+
+    def previous_answer(self, experiment: str, about: str, asked: str) -> bytes | None:
+        """The answer that was given to this very question; None if there was none about it at all.
+
+        Raises:
+            Refused: Another question about it was answered, or the answer is no longer kept.
+        """
+        if (experiment, about) not in self._known:
+            return None
+        if self._known[experiment, about] != asked:
+            self.require_new(experiment, about)
+        kept = self._last_answer(experiment)
+        if kept is None or (kept.about, kept.asked) != (about, asked):
+            raise Refused(
+                f"{about} of this experiment was answered before, and that answer is no longer kept"
+            )
+        return kept.answer
+
+    def keep(self, experiment: str, about: str, asked: str, answer: bytes = b"") -> None:
+        """Keep an answer before it leaves, for good that it was given, and itself until the next one.
+
+        Raises:
+            Refused: Something about it was answered before.
+        """
+        self.require_new(experiment, about)
+        if answer:
+            kept = msgspec.msgpack.encode(LastAnswer(about, asked, answer))
+            files.replace(self._answers / experiment, kept, 0o600)
+        self._write(AnswerEntry(datetime.now(UTC).isoformat(timespec="seconds"), experiment, about, asked))
+        self._known[experiment, about] = asked
+
+    def require_new(self, experiment: str, about: str) -> None:
+        """Refuse any request that was answered before."""
+        if (experiment, about) in self._known:
+            raise Refused(
+                f"{about} of this experiment was answered before, for another request: the budget does not "
+                "cover a second answer"
+            )
+
+    def _last_answer(self, experiment: str) -> LastAnswer | None:
+        try:
+            return msgspec.msgpack.decode(files.read_bytes(self._answers / experiment), type=LastAnswer)
+        except (FileNotFoundError, *files.DAMAGED):
+            return None
+
+    def _lines(self) -> list[AnswerEntry]:
+        try:
+            content = files.read_bytes(self._path)
+        except FileNotFoundError:
+            return []
+        whole = content.rfind(b"\n") + 1
+        if whole < len(content):
+            # A line cut off by a crash was never answered.
+            os.truncate(self._path, whole)
+        found: list[AnswerEntry] = []
+        for number, line in enumerate(content[:whole].splitlines(), start=1):
+            try:
+                found.append(msgspec.json.decode(line, type=AnswerEntry))
+            except files.DAMAGED as error:
+                raise LedgerTampered(f"{self._path} line {number} cannot be read: {error}") from error
+        return found
+
+    def _write(self, line: AnswerEntry) -> None:
+        files.append(self._path, msgspec.json.encode(line) + b"\n")

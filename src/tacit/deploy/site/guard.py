@@ -25,6 +25,7 @@ import numpy as np
 
 from tacit.aggregation.defence.clustering import ClusterChoice
 from tacit.deploy.site.agreement import (
+    AnswerLog,
     OverLimit,
     SiteAgreement,
     Unusable,
@@ -35,7 +36,6 @@ from tacit.deploy.site.agreement import (
     pay,
     require_room,
 )
-from tacit.deploy.site.answer_log import AnswerLog
 from tacit.deploy.site.config import ANSWERS, EXPERIMENTS, LEDGER, UNUSABLE, SiteFile, entropy, identity
 from tacit.engines.base import ClippedWork, RecordCountQuery, run_at_site
 from tacit.engines.messages import (
@@ -60,7 +60,7 @@ from tacit.errors import (
     is_between,
     shorten,
 )
-from tacit.learning.task import Work, WorkKind
+from tacit.learning.query import Work, WorkKind
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.mechanisms.secure_gram import SecureGram
 from tacit.privacy.mechanisms.secure_sum import SecureSum

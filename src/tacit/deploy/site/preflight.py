@@ -394,7 +394,7 @@ def _check_records(
 ) -> Iterator[CheckResult]:
     """Check that the records are as agreed; details about private ones go where only their owner reads."""
     from tacit.deploy.site.agreement import details_of
-    from tacit.runs.advice import advice
+    from tacit.runs.setup import advice
 
     details = details_of(file, place)
     if details.data is not None:

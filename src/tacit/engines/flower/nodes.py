@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid, ServerApp
 
     from tacit.engines.messages import NoReply
-    from tacit.learning.task import Updates, Work
+    from tacit.learning.query import Updates, Work
     from tacit.privacy.mechanisms.base import Mechanism
     from tacit.runtime.arrays import Array
     from tacit.runtime.keys import Key

@@ -28,8 +28,8 @@ from tacit.engines.messages import NoReply, SignedMessage
 from tacit.engines.secure import messages as parts
 from tacit.engines.secure.messages import Parcel, products_of, shorten, sums_of
 from tacit.errors import Refused, SecureAggregationFailed, require
+from tacit.learning.query import Updates
 from tacit.learning.record import Fault
-from tacit.learning.task import Updates
 from tacit.privacy.contracts import SiteGroups
 from tacit.privacy.mechanisms.secure_gram import SecureGram
 from tacit.privacy.mechanisms.secure_sum import SecureSum

@@ -32,7 +32,7 @@ from tacit.experiments.tuning.selection import (
 from tacit.learning.record import MappedCallback, notify
 from tacit.learning.task import Goal, TaskBase
 from tacit.privacy import accounting
-from tacit.privacy.accounting.calibration import smallest_noise
+from tacit.privacy.accounting import smallest_noise
 from tacit.privacy.accounting.release import Release
 from tacit.privacy.ledger.chain import planned_bytes
 from tacit.privacy.ledger.data_book import DataBook, new_run

@@ -13,8 +13,7 @@ from tacit.privacy.accounting.release import Release, in_any_round
 from tacit.privacy.ledger.chain import LedgerState
 from tacit.privacy.ledger.plans import Basis
 from tacit.privacy.ledger.store import Ledger
-from tacit.privacy.statement import released_in_words
-from tacit.runtime.markup import facts
+from tacit.privacy.statement import facts, released_in_words
 
 Row = dict[str, Any]
 # Number of running prices, spread evenly.

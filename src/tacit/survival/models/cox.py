@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import MOST_RECORDS, require_count
 from tacit.learning.elementwise import exp
-from tacit.learning.task import FinalQueryBase, Updates
+from tacit.learning.query import FinalQueryBase, Updates
 from tacit.privacy.contracts import Norm
 from tacit.privacy.mechanisms.base import Mechanism, Rows
 from tacit.runtime.arrays import Array

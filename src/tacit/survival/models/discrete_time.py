@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import MOST_CAUSES, MOST_RECORDS, is_between, require, require_count, require_positive
-from tacit.learning.task import Updates
+from tacit.learning.query import Updates
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key

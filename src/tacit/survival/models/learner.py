@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require, require_hidden, require_positive, require_word
+from tacit.learning.query import InitialQueryBase, Updates
 from tacit.learning.record import Simplest
 from tacit.learning.supervised import Learner, LocalTraining
-from tacit.learning.task import Goal, InitialQueryBase, TaskBase, Updates
+from tacit.learning.task import Goal, TaskBase
 from tacit.privacy.mechanisms.base import Mechanism, Norm
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.arrays import Array

@@ -25,12 +25,13 @@ from tacit.errors import (
     require_word,
 )
 from tacit.learning.elementwise import exp
+from tacit.learning.query import Updates
 from tacit.learning.record import Simplest, identity_of
-from tacit.learning.task import Goal, TaskBase, Updates
+from tacit.learning.task import Goal, TaskBase
+from tacit.privacy.forecast import Forecast
 from tacit.privacy.mechanisms.base import Mechanism, NoPrivacy
 from tacit.privacy.mechanisms.secure_records import SecureSumRounds
 from tacit.privacy.mechanisms.secure_sum import least_shares
-from tacit.privacy.plan import Forecast
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import BOUND

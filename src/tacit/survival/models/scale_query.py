@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tacit.errors import InvalidValue
-from tacit.learning.task import InitialQueryBase, Updates
+from tacit.learning.query import InitialQueryBase, Updates
 from tacit.privacy.contracts import Norm, ShareOf
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from tacit.errors import InvalidValue, Refused, choices, is_between, require, require_word
+from tacit.learning.query import Updates
 from tacit.learning.record import Simplest
-from tacit.learning.task import Goal, Updates
+from tacit.learning.task import Goal
 from tacit.privacy.ledger.payment import PUBLIC, from_sites
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy, Provenance

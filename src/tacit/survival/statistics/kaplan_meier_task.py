@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from tacit.errors import MOST_CAUSES, MOST_CUTS, Refused, is_between, require, require_count, require_positive
-from tacit.learning.task import Goal, Updates
+from tacit.learning.query import Updates
+from tacit.learning.task import Goal
 from tacit.privacy.ledger.payment import PUBLIC, from_sites
 from tacit.privacy.mechanisms.base import NORMS, Mechanism
 from tacit.privacy.policy import Open, Privacy, Provenance
