@@ -127,7 +127,7 @@ class SparseEstimate(Estimate):
 def _sparse(found: Estimate) -> SparseEstimate:
     """Return the estimate at as many times as a figure can show, first and last included."""
     rows = np.unique(np.linspace(0, len(found.table) - 1, STEPS).round().astype(np.int64))
-    held = fields_of(found) | {"table": found.table.iloc[rows], "whole": found}
+    held: dict[str, Any] = {**fields_of(found), "table": found.table.iloc[rows], "whole": found}
     return SparseEstimate(**held)
 
 

@@ -170,7 +170,7 @@ class FSAConfig:
         require(
             0 <= low < high <= 1, "evaluation_quantiles", (low, high), "two ascending numbers from 0 to 1"
         )
-        for name, given in (("random_seed", self.random_seed), ("random_state", self.random_state)):
+        for name, given in fields_of(self, ("random_seed", "random_state")).items():
             whole = given is None or (isinstance(given, int) and not isinstance(given, bool))
             require(whole, name, given, "a whole number, or None")
 
