@@ -14,7 +14,7 @@ from tacit.runs.setup import prepare
 from tacit.runs.spec import RunSpec
 from tacit.sites.table import Table
 from tacit.survival import NewtonPH
-from tacit.survival.models.newton_ph import NewtonState
+from tacit.survival.models.newton_ph import PosteriorState
 
 PROMISE = Privacy(unit="record", epsilon=1.0, delta=1e-5, rehearsal=True)
 WILD = st.sampled_from([0.0, 1.0, -1.0, 1e-300, 1e-5, 3.7, -250.0, 1e5, -1e160, 1e300])
@@ -69,7 +69,7 @@ def test_one_record_less_moves_a_sum_by_at_most_its_bound(rows, number, effects,
     spans = {"ends": [1.0, 5.0, 50.0], "rates": rates, "expected": [9.0] * 3, "variance": [0.1] * 3}
     baseline = {**spans, "records": [40.0], "events": [18.0]}
     task = ready.task.with_answers({"scaling": scaling, "baseline": baseline})
-    state = NewtonState.begin(3, 1 + (4 if effects == "hinge" else 2)).encode()
+    state = PosteriorState.begin(3, 1 + (4 if effects == "hinge" else 2)).encode()
     state = state + size * generator.normal(size=state.size)
     guard = ready.solve_query(task.initial_query) if number == 0 else ready.mechanism
     whole = summed(task, state, rows, number, guard, monkeypatch)

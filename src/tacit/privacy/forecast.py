@@ -112,8 +112,8 @@ def require_useful(forecast: Forecast | None, *, spend_anyway: bool) -> None:
     """
     if forecast is None or not forecast.hopeless or spend_anyway:
         return
-    needed, other = _needed(forecast), forecast.with_one_noise
-    shared = "" if other is None else f', with noise = "secure" {_needed(other):,}'
+    needed, other = _needed_records(forecast), forecast.with_one_noise
+    shared = "" if other is None else f', with noise = "secure" {_needed_records(other):,}'
     raise Refused(
         f"the noise would hide what these records say: with this epsilon and {forecast.features} features, "
         f"about {needed:,} records of all sites are needed{shared}. {REMEDY}. Or run it all the same: "
@@ -121,6 +121,6 @@ def require_useful(forecast: Forecast | None, *, spend_anyway: bool) -> None:
     )
 
 
-def _needed(forecast: Forecast) -> int:
+def _needed_records(forecast: Forecast) -> int:
     """Return the number of records of all sites from which something can be learned."""
     return math.ceil(forecast.per_feature * (forecast.features or 1) / MUCH)

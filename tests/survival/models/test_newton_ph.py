@@ -34,7 +34,7 @@ from tacit.survival.metrics import harrell
 from tacit.survival.models import newton_steps as steps
 from tacit.survival.models.baseline_histogram import DOUBLING, estimate, interval_ends
 from tacit.survival.models.feature_scaling import FeatureScale, column_cells, estimate_scale, shorten
-from tacit.survival.models.newton_ph import NewtonState
+from tacit.survival.models.newton_ph import PosteriorState
 from tacit.survival.models.scale_query import CellCounts
 
 PROMISE = Privacy(unit="record", epsilon=3.0, delta=1e-5, rehearsal=True)
@@ -262,7 +262,7 @@ class TestWhatIsLearned:
         frame = patients(300)
         task, _, federation = bound_task(frame, NewtonPH(effects="hinge"))
         table = federation.pool().store
-        state = NewtonState.begin(len(task.baseline["ends"]), 1 + 6).encode()
+        state = PosteriorState.begin(len(task.baseline["ends"]), 1 + 6).encode()
         state[3:20] = np.random.default_rng(0).normal(size=17)
 
         def rows(order):
@@ -270,7 +270,7 @@ class TestWhatIsLearned:
             records = steps.follow_up(
                 part, np.array(task.baseline["ends"]), task.unit_features(part.features)
             )
-            point = NewtonState.decode(state, len(task.baseline["ends"]), 7).point
+            point = PosteriorState.decode(state, len(task.baseline["ends"]), 7).point
             made = steps.BoundedRows(records, np.log(task.baseline["rates"]), point, True, (0.6, 0.8))
             return made._rows(0)  # pyright: ignore[reportPrivateUsage]
 

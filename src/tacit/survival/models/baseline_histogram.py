@@ -76,10 +76,10 @@ def estimate(cells: Array, ends: Array, noise: float, *, whole: bool) -> Baselin
     if not whole:
         edges = np.concatenate([[0.0], edges[1:]])
     came = entered[first : last + 1] if len(entered) else np.zeros(0)
-    return _rates(left, came, beyond, edges, _joined(left[:, 1], noise), noise)
+    return _rates(left, came, beyond, edges, _join(left[:, 1], noise), noise)
 
 
-def _joined(events: Array, noise: float) -> list[slice]:
+def _join(events: Array, noise: float) -> list[slice]:
     """Join adjacent intervals until each group holds enough events."""
     total, found, start = float(events.sum()), list[slice](), 0
     for stop in range(1, len(events) + 1):
@@ -118,14 +118,14 @@ def _rates(
     return BaselineEstimate(
         ends=ends,
         rates=rates,
-        expected=np.maximum(_expected(gone, beyond, rates), 0.5),
+        expected=np.maximum(_expect_events(gone, beyond, rates), 0.5),
         variance=(doubt**2 + counts[:, 1] + 0.5) / happened**2,
         records=float(gone.sum() + beyond),
         events=float(counts[:, 1].sum()),
     )
 
 
-def _expected(gone: Array, beyond: float, rates: Array) -> Array:
+def _expect_events(gone: Array, beyond: float, rates: Array) -> Array:
     """Events expected in each interval; records leave in the middle of one, or after one expected event."""
     intervals = len(rates)
     shares = np.tril(np.ones((intervals, intervals)), -1) + np.eye(intervals) / 2

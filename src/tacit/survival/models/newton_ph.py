@@ -351,7 +351,7 @@ class NewtonPH(TaskBase):
 
     def start(self, federation: Federation, key: Key) -> Array:
         """No effect, and the baseline of the histogram."""
-        return NewtonState.begin(len(self._ends), self._regressors).encode()
+        return PosteriorState.begin(len(self._ends), self._regressors).encode()
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """Compute each site's noisy sum of scores, and of information where the round asks for it."""
@@ -362,7 +362,7 @@ class NewtonPH(TaskBase):
         for place, name in enumerate(cohort.names):
             table = cohort.records_of(place)
             records = steps.follow_up(table, self._ends, self.unit_features(table.features))
-            point = NewtonState.decode(states[place], len(self._ends), self._regressors).point
+            point = PosteriorState.decode(states[place], len(self._ends), self._regressors).point
             rows = steps.BoundedRows(records, self._log_base, point, self._informed, self._weights)
             found.append(mechanism.noisy_sums(rows, [key / name / "noise"], 0)[0])
         return Updates(cohort.names, np.stack(found))
@@ -370,7 +370,7 @@ class NewtonPH(TaskBase):
     def advance(self, state: Array, step: Array) -> Array:
         """Move to the posterior mean, by at most one unit of the log hazard; `step` is a mean over sites."""
         intervals, regressors = len(self._ends), self._regressors
-        before = NewtonState.decode(state, intervals, regressors)
+        before = PosteriorState.decode(state, intervals, regressors)
         number = before.rounds + 1
         noise = float(self.noises[number - 1]) if number <= len(self.noises) else 0.0
         now = replace(self, number=number, rounds=max(len(self.noises), number))
@@ -419,7 +419,7 @@ class NewtonPH(TaskBase):
     def model(self, state: Array) -> "NewtonModel":
         """Return the prediction model: survival curves and risks."""
         own = state if state.ndim == 1 else state[0]
-        return NewtonModel(self, NewtonState.decode(own, len(self._ends), self._regressors).point)
+        return NewtonModel(self, PosteriorState.decode(own, len(self._ends), self._regressors).point)
 
     def findings(self, state: Array) -> list[str]:
         """Return the numbers of records and events, as they were released, and hidden features."""
@@ -449,7 +449,7 @@ class NewtonPH(TaskBase):
 
 
 @dataclass(frozen=True, eq=False)
-class NewtonState:
+class PosteriorState:
     """State between rounds: all of it was released, and is public.
 
     Args:
@@ -471,13 +471,13 @@ class NewtonState:
     intervals: int
 
     @classmethod
-    def begin(cls, intervals: int, regressors: int) -> "NewtonState":
+    def begin(cls, intervals: int, regressors: int) -> "PosteriorState":
         """Before the first round."""
         size = intervals + regressors
         return cls(np.zeros(size), np.zeros(size), 0.0, np.zeros((regressors, regressors)), 0.0, 0, intervals)
 
     @classmethod
-    def decode(cls, state: Array, intervals: int, regressors: int) -> "NewtonState":
+    def decode(cls, state: Array, intervals: int, regressors: int) -> "PosteriorState":
         """From a flat vector."""
         size = intervals + regressors
         weight, doubt, rounds = (float(value) for value in state[:3])
@@ -496,11 +496,11 @@ class NewtonState:
         """The parameters that the sites are asked at."""
         return steps.NewtonPoint(self.values[: self.intervals], self.values[self.intervals :])
 
-    def with_information(self, matrix: Array, doubt: float) -> "NewtonState":
+    def with_information(self, matrix: Array, doubt: float) -> "PosteriorState":
         """With a new information matrix; scores before it are forgotten, as their curvature was another."""
         return replace(self, matrix=matrix, doubt=doubt, moved=np.zeros_like(self.moved), weight=0.0)
 
-    def with_score(self, scores: Array, noise: float, arrow: Array) -> "NewtonState":
+    def with_score(self, scores: Array, noise: float, arrow: Array) -> "PosteriorState":
         """With the noisy scores of a round."""
         precision = 1 / max(noise**2, 1e-9)
         moved = self.moved + precision * (scores + arrow @ self.values)

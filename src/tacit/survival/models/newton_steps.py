@@ -73,7 +73,7 @@ class FollowUp:
         rows = slice(start, start + CHUNK)
         return FollowUp(self.features[rows], self.shares[rows], self.own[rows])
 
-    def expected(self, log_rates: Array) -> tuple[Array, Marks]:
+    def expect(self, log_rates: Array) -> tuple[Array, Marks]:
         """Return the events expected in each interval while followed, and where an event was seen.
 
         Args:
@@ -161,7 +161,7 @@ class BoundedRows:
     def _rows(self, start: int) -> Array:
         """Some of the contributions (records, coordinates)."""
         own = self.records.chunk(start)
-        expected, seen = own.expected(self.point.log_rates(self.log_base, own.features))
+        expected, seen = own.expect(self.point.log_rates(self.log_base, own.features))
         left = seen - expected
         regressors = np.column_stack([np.full(len(own), LEVEL), own.features])
         score = np.column_stack([SHAPE * left, _row_sums(left)[:, None] * regressors])

@@ -56,7 +56,7 @@ class ScaleQuery(InitialQueryBase):
 
     @property
     def _units(self) -> tuple[float, float]:
-        """What a record adds to a cell of a column, and to one of exits: together of length 1."""
+        """The contribution of a record to a cell of a column, and to one of exits: together of length 1."""
         bought, exits = len(self._histograms), 1 + self.late
         if not bought:
             return 0.0, 1 / math.sqrt(exits)
@@ -108,7 +108,7 @@ class ScaleQuery(InitialQueryBase):
 
     @property
     def units(self) -> Array:
-        """What one record adds to each cell (cells,)."""
+        """The contribution of one record to each cell (cells,)."""
         number, exits = self._units
         bought = sum(len(own) for own in self._histograms)
         return np.concatenate([np.full(bought, number), np.full(self.width - bought, exits)])

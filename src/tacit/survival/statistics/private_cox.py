@@ -416,7 +416,7 @@ def record_vectors(records: FollowUp, level: Array, trend: Array, slopes: Array)
         Each row has length 1 at most, and its bits depend on one record alone: whether an event is still seen
         is decided by a comparison, which another rounding would turn over.
     """
-    expected, seen = records.expected(level + multiply_rows(records.features, slopes[:, None]))
+    expected, seen = records.expect(level + multiply_rows(records.features, slopes[:, None]))
     left = seen - expected
     moments = multiply_rows(expected, np.stack([np.ones_like(trend), trend, trend**2], axis=1))
     score = [CONSTANT * left.sum(axis=1), CONSTANT * multiply_rows(left, trend[:, None])[:, 0]]
