@@ -244,7 +244,8 @@ class Counting(Engine):
 
 @pytest.mark.parametrize("loss", ["squared", "own", "groups"])
 def test_there_are_as_many_noisy_sums_as_were_charged_and_no_key_is_used_twice(tmp_path, loss):
-    tables = {name: table(drawn(size, 3)) for name, size in (("oslo", 50), ("bergen", 4), ("tromso", 21))}
+    sizes = {"oslo": 50, "bergen": 4, "tromso": 21}
+    tables = {name: table(drawn(size, 3, size)) for name, size in sizes.items()}
     work_of_a_round = {"steps": 6, "sample": 0.2}
     tasks = {
         "squared": Supervised(module=zeros(nn.Linear(3, 1)), loss="squared", **work_of_a_round),
@@ -505,7 +506,7 @@ def test_a_round_is_paid_for_before_it_is_trained(tmp_path, promise):
 
 def test_only_those_who_take_part_are_charged(tmp_path):
     task = Supervised(module=NETWORKS["linear"], loss="squared", steps=1, sample=0.5)
-    tables = {f"site-{number}": table(drawn(4, 3)) for number in range(6)}
+    tables = {f"site-{number}": table(drawn(4, 3, number)) for number in range(6)}
     engine = Watched()
     promise = private(participation=0.5)
     tacit.fit(task, Federation(tables, records=24), privacy=promise, engine=engine, rounds=4, out=tmp_path)
@@ -617,7 +618,7 @@ def test_the_number_of_records_is_bought_before_it_is_used(tmp_path):
     paid: list[list[str]] = []
     engine = Watched(before=lambda: paid.append([entry["purpose"] for entry in charged(tmp_path)]))
     task = Supervised(module=NETWORKS["linear"], loss="squared", steps=1, sample=0.5)
-    federation = Federation({"oslo": table(drawn(40, 3)), "bergen": table(drawn(60, 3))})
+    federation = Federation({"oslo": table(drawn(40, 3)), "bergen": table(drawn(60, 3, 1))})
     run = tacit.fit(
         task, federation, privacy=private(noise_multiplier=None, epsilon=1.0), engine=engine, out=tmp_path
     )
