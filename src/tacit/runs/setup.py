@@ -104,15 +104,9 @@ def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRu
     if spec.attack is not None:
         require_rehearsal(privacy)
     if privacy.protects:
-        require_useful(prepared.forecast(_held_records(federation, facts)), spend_anyway=spec.spend_anyway)
+        # By the public number alone: one record more must not decide whether a run is refused.
+        require_useful(prepared.forecast(facts.records), spend_anyway=spec.spend_anyway)
     return prepared if federation is None else _open(prepared, federation)
-
-
-def _held_records(federation: Federation | None, facts: PublicFacts) -> int | None:
-    """Return the number of records: those in this process, or the public number."""
-    if isinstance(federation, RowFederation) and not federation.distant:
-        return len(federation.store)
-    return facts.records
 
 
 def resolve_sites(

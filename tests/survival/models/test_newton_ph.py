@@ -501,13 +501,17 @@ class TestBaseline:
 class TestForecast:
     def test_a_run_that_cannot_learn_is_refused_before_anything_is_charged(self, tmp_path):
         privacy = Privacy(unit="record", epsilon=0.1, delta=1e-5)
-        federation = federated(patients(60))
+        federation = federated(patients(60)).with_record_count(60)
         with pytest.raises(Refused, match="spend-anyway") as refused:
             fit(CoxPH(), federation, privacy=privacy, out=tmp_path / "run")
         assert not (tmp_path / "run" / "ledger.db").exists()
         assert "60" not in re.findall(r"[\d,]+", str(refused.value))
         paid = fit(CoxPH(horizon=3000.0), federation, privacy=privacy, spend_anyway=True)
         assert paid.privacy.epsilon <= 0.1
+
+    def test_a_secret_number_of_records_decides_nothing(self):
+        privacy = Privacy(unit="record", epsilon=0.1, delta=1e-5)
+        assert fit(CoxPH(horizon=3000.0), federated(patients(60)), privacy=privacy).privacy.epsilon <= 0.1
 
     def test_a_rehearsal_and_an_open_run_spend_nothing_and_are_not_refused(self):
         for privacy in (replace(PROMISE, epsilon=0.1), Open()):
