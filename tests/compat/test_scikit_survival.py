@@ -14,8 +14,8 @@ from sksurv.metrics import (
 )
 from sksurv.util import Surv
 
-from tacit import Privacy
-from tacit.compat.scikit_survival import Estimator, as_structured, outcomes
+from tacit import Open, Privacy
+from tacit.compat.scikit_survival import ROUNDS, Estimator, as_structured, outcomes
 from tacit.errors import InvalidValue
 from tacit.survival import CoxPH, LogisticHazard
 from tacit.survival.data import simulate
@@ -97,3 +97,17 @@ def test_sites_are_parties_of_a_federation_and_privacy_is_stated():
 def test_predicting_before_fitting_says_so():
     with pytest.raises(InvalidValue, match="fit"):
         estimator().predict(X)
+
+
+@pytest.mark.parametrize(
+    ("privacy", "rounds", "taken"),
+    [
+        (Open(), None, ROUNDS),
+        (Privacy(unit="record", epsilon=3.0, delta=1e-5, rehearsal=True), None, 6),
+        (Privacy(unit="record", epsilon=3.0, delta=1e-5, rehearsal=True), 2, 2),
+    ],
+)
+def test_rounds_are_those_that_the_task_needs_under_its_policy(privacy, rounds, taken):
+    fitted = Estimator(CoxPH(), privacy=privacy, rounds=rounds).fit(X, Y)
+    assert len(fitted.run_.record.rounds) == taken
+    assert fitted.get_params()["rounds"] == rounds

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Array = NDArray[np.float64]
+# Rounds of tasks without a number of their own.
+ROUNDS = 20
 
 
 def outcomes(y: "ArrayLike | pd.DataFrame | tuple[ArrayLike, ArrayLike]") -> tuple[Array, Array]:
@@ -95,7 +97,8 @@ class Estimator:
     Args:
         task: The task, such as `tacit.survival.DeepSurv()`.
         privacy: The privacy policy: what may leave a site.
-        rounds: The number of rounds.
+        rounds: The number of rounds; by default what the task needs under this policy, or 20 where it has no
+            number of its own.
         seed: The seed.
         points: On how many times, evenly over the grid, curves are given.
     """
@@ -105,7 +108,7 @@ class Estimator:
         task: SurvivalLearner,
         *,
         privacy: Privacy | Open = Open(),
-        rounds: int = 20,
+        rounds: int | None = None,
         seed: int = 0,
         points: int = 100,
     ) -> None:
@@ -132,7 +135,9 @@ class Estimator:
         columns = None if names is None else [str(name) for name in names]
         table = from_arrays(np.asarray(X), columns=columns, time=time, event=event)
         federation = RowFederation(_by_site(table, sites))
-        self.run_: Run = fit(self.task, federation, privacy=self.privacy, rounds=self.rounds, seed=self.seed)
+        own = self.task.resolve(self.privacy).usual.get("rounds", ROUNDS)
+        rounds = own if self.rounds is None else self.rounds
+        self.run_: Run = fit(self.task, federation, privacy=self.privacy, rounds=rounds, seed=self.seed)
         self.n_features_in_ = len(table.columns)
         self.unique_times_: Array = np.linspace(0.0, float(self._model.ends[-1]), self.points)
         return self

@@ -457,3 +457,61 @@ def test_a_damaged_result_is_said_to_be_damaged(tmp_path: Path):
     (tmp_path / "out" / "tuning.json").write_text(json.dumps({**said, "trials": [1]}))
     with pytest.raises(RunUnusable, match=r"tuning\.json is damaged"):
         tuning.tune(given, tmp_path / "out", resume=True)
+
+
+NEWTON = CSV.replace('kind = "logistic-hazard"\nhidden = []\ncuts = 4\n', 'kind = "newton-ph"\n').replace(
+    "steps = 5\nsample = 1.0\n", ""
+)
+UNCLIPPED = PRIVATE.replace("clip = 1.0\n", "")
+
+
+@pytest.mark.parametrize(
+    "varied", ["rounds = [2, 5]", '"task.effects" = ["linear", "hinge"]', '"task.cuts" = [5, 20]']
+)
+def test_models_without_a_clip_bound_are_tuned_within_the_promise(folder: Path, varied: str):
+    given = grid(folder, f"{NEWTON}{UNCLIPPED}[tune]\n{varied}\n")
+    planned = prepare_tuning(given).planned_releases()
+    assert 0.99 * 8 < accounting.epsilon(planned, 1e-5) <= 8
+    place = folder / f"newton-{len(varied)}"
+    done = tuning.tune(given, place)
+    assert [trial.failed for trial in done.trials] == [None, None]
+    with Ledger(place / "ledger.db", mode="read") as ledger:
+        assert 0.99 * 8 < ledger.spent(1e-5) <= 8
+        assert sum(row["count"] for row in charged(place)) == sum(row.count for row in planned)
+
+
+def test_models_of_different_horizons_are_compared_until_the_first_ends(folder: Path):
+    given = grid(folder, f'{CSV}{PRIVATE}[tune]\n"task.horizon" = [2.0, 3.0]\n')
+    stage = prepare_tuning(given)
+    trained = [TrainedCandidate(task, task.start(stage.federation, Key(1))) for task in stage.tasks.values()]
+    assert [task.cuts[-1] for task in stage.tasks.values()] == [2.0, 3.0]
+    found = comparisons(trained, stage.federation.records_of("oslo"))
+    # A missing prediction would count as the worst loss there is, 1e6.
+    assert 0 < np.abs(found).max() < 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "varied", "said"),
+    [
+        ("cox-ph", '"task.lr" = [0.1, 1.0]', r"cox-ph would train by gradients, and clip is missing"),
+        ("cox-ph", '"task.effects" = ["linear", "hinge"]', r"effects is not known"),
+        ("poisson-ph", '"task.steps" = [5, 10]', r"to vary task.steps"),
+        ("deep-surv", '"task.hidden" = [[8], [32]]', r"candidates 1 and 2 are the same model, newton-ph"),
+        ("cox-ph", '"task.kind" = ["cox-ph", "deep-surv", "cox-time"]', r"candidates 2 and 3 are the same"),
+    ],
+)
+def test_options_that_need_a_clip_bound_and_equal_models_are_refused_with_a_way_out(
+    folder: Path, kind: str, varied: str, said: str
+):
+    text = NEWTON.replace("newton-ph", kind) + UNCLIPPED
+    with pytest.raises(InvalidFile, match=said) as refused:
+        grid(folder, f"{text}[tune]\n{varied}\n")
+    # The advice works: what is quoted in it makes candidates.
+    assert '[task] kind = "newton-ph"' in str(refused.value)
+    assert (
+        len(grid(folder, f'{NEWTON}{UNCLIPPED}[tune]\n"task.effects" = ["linear", "hinge"]\n').candidates)
+        == 2
+    )
+    assert len(grid(folder, f"{text}[tune]\nrounds = [3, 6]\n").candidates) == 2
+    clipped = NEWTON.replace("newton-ph", "poisson-ph") + PRIVATE
+    assert len(grid(folder, f'{clipped}[tune]\n"task.lr" = [0.1, 1.0]\n').candidates) == 2

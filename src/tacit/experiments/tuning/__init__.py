@@ -484,7 +484,7 @@ def _candidate_releases(candidates: Sequence[Candidate], stage: PreparedTuning) 
         # Candidates that are priced alike are solved once.
         work = [task.kind, task.groups, task.steps, task.sample, task.batch, task.shuffled]
         cuts = task.cuts if isinstance(task, SurvivalLearner) else None
-        alike = repr((work, made.rounds, made.aggregation, cuts))
+        alike = repr((work, made.rounds, made.aggregation, cuts, queries_of(task)))
         if alike not in solved:
             solved[alike] = releases(candidate, stage, 1)
         found += solved[alike]
@@ -510,14 +510,18 @@ def releases(
         records=stage.federation.records,
         questions=queries_of(task),
     )
-    each, once = list(mechanism.release(first, names)), list[Release]()
+    each, once = list[Release](), list[Release]()
     watched = stop.noisy_loss(made.privacy, made.rounds)
-    each += () if watched is None else watched.release(first, names)
+    # Rounds with shares of one noise have prices of their own; others are all alike.
+    left, apart = made.rounds + 1 - first, bool(mechanism.rounds)
+    for number in range(first, first + (max(left, 0) if apart else min(left, 1))):
+        each += mechanism.release(number, names)
+        each += () if watched is None else watched.release(number, names)
     if first == 1:
         once += mechanism.count_releases(names)
         once += () if augment is None or paid == "augment" else augment.release(made.privacy, names)
     asked = initial_query_of(task) if first == 1 and paid != "opening" else None
     for question in (asked, final_query_of(task)):
         once += () if question is None else kept.solve_query(question, mechanism).release(0, names)
-    left = made.rounds + 1 - first
-    return [*once, *(replace(row, count=left * row.count) for row in each if left > 0)]
+    times = 1 if apart else left
+    return [*once, *(replace(row, count=times * row.count) for row in each)]

@@ -8,7 +8,7 @@ import copy
 import math
 import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +18,11 @@ import tomli_w
 from tacit.errors import InvalidFile, TacitError, hint, require
 from tacit.experiments.experiment import Experiment, construct_experiment
 from tacit.experiments.tuning.selection import Tuning
+from tacit.learning.record import identity_of
+from tacit.privacy.policy import Privacy
 from tacit.runtime.tables import construct, portable, read_as
+from tacit.survival.models.learner import SurvivalLearner
+from tacit.survival.models.newton_ph import NewtonPH
 
 Table = dict[str, Any]
 
@@ -35,6 +39,11 @@ APART = {
     "clusters": "candidates are compared by one model for all sites; choose first, then cluster",
     "attack": "a choice under attack is not reliable; try attacks with tacit run",
 }
+# The options of survival models that protect single records without a clip bound.
+WITHOUT_CLIP = (
+    'Without clip, vary rounds, or the effects of newton-ph: [task] kind = "newton-ph" and [tune] '
+    '"task.effects" = ["linear", "hinge"]'
+)
 # Every candidate is paid for: with more, none would be left with noise that it can bear.
 MOST = 64
 
@@ -108,6 +117,7 @@ def _grid(document: Table, folder: Path) -> TuningGrid:
         _candidate(number, _settings(varied, values), plain, folder)
         for number, values in enumerate(product(*varied.values()), start=1)
     )
+    _require_different_models(candidates)
     kept = {**document, "tune": _in_order(table, options, varied)}
     return TuningGrid(tuning=tuning, candidates=candidates, document=portable(kept, folder))
 
@@ -169,8 +179,39 @@ def _candidate(number: int, changes: Table, document: Table, folder: Path) -> Ca
         place[last] = value
     try:
         experiment = construct_experiment(changed, folder)
+        _require_bound(experiment, changes)
         experiment.check()
         return Candidate(number=number, changes=changes, experiment=experiment)
     except TacitError as error:
         varied = ", ".join(f"{key} = {value!r}" for key, value in changes.items())
-        raise InvalidFile(f"[tune] candidate {number} ({varied}): {error}") from error
+        instead = f". {WITHOUT_CLIP}" * ("task.effects" in changes)
+        raise InvalidFile(f"[tune] candidate {number} ({varied}): {error}{instead}") from error
+
+
+def _require_bound(experiment: Experiment, changes: Table) -> None:
+    """Refuse options of gradient descent without a clip bound; there is a model that needs neither."""
+    privacy, task = experiment.privacy, experiment.task
+    record = isinstance(privacy, Privacy) and privacy.unit == "record" and privacy.clip is None
+    if record and isinstance(task, SurvivalLearner) and task.causes == 1:
+        varied = [key for key in changes if key.startswith("task.") and key != "task.kind"]
+        raise InvalidFile(
+            f"{task.kind} would train by gradients, and clip is missing in [privacy]. {WITHOUT_CLIP}; or "
+            f"give clip = 1.0 and a [task] that is a sum over records, such as poisson-ph, to vary "
+            f"{', '.join(varied) or 'its options'}"
+        )
+
+
+def _require_different_models(candidates: Sequence[Candidate]) -> None:
+    """Refuse candidates that are learned as the same model: each would be paid for."""
+    seen: dict[str, Candidate] = {}
+    for candidate in candidates:
+        made = candidate.experiment
+        if isinstance(made.task, NewtonPH):
+            task = identity_of(replace(made.task, asked=""))
+            alike = repr((task, made.rounds, made.server, made.aggregation))
+            other = seen.setdefault(alike, candidate)
+            if other is not candidate:
+                raise InvalidFile(
+                    f"[tune] candidates {other.number} and {candidate.number} are the same model, "
+                    f"{made.task.kind}, and each would be paid for. {WITHOUT_CLIP}"
+                )

@@ -25,6 +25,7 @@ from tacit.runtime.keys import Key
 from tacit.sites.federation import Federation
 from tacit.sites.table import Records, Table
 from tacit.survival.models.learner import SurvivalLearner
+from tacit.survival.models.newton_ph import NewtonPH
 
 # The default share of epsilon for the choice. Prices of noise add like squares, so that a quarter
 # for the choice takes about a thirtieth from the training.
@@ -245,7 +246,7 @@ def comparisons(trained: Sequence[TrainedCandidate], table: Table) -> Array:
 
 def require_comparable(tasks: Sequence[TaskBase]) -> None:
     """Refuse candidates whose losses mean different things, before anything is charged."""
-    on_grids = all(isinstance(task, SurvivalLearner) for task in tasks)
+    on_grids = all(isinstance(task, SurvivalLearner | NewtonPH) for task in tasks)
     alike = len({task.kind for task in tasks}) == 1 and all(task.separable for task in tasks)
     if not (on_grids or alike):
         raise Refused(
@@ -256,11 +257,20 @@ def require_comparable(tasks: Sequence[TaskBase]) -> None:
 
 def _losses(trained: Sequence[TrainedCandidate], table: Table) -> list[Array]:
     """The loss of each record under each candidate, by one yardstick for all."""
-    tasks = [one.task for one in trained if isinstance(one.task, SurvivalLearner)]
-    if len(tasks) < len(trained):
+    grids = [ends for one in trained if (ends := _time_grid(one.task)) is not None]
+    if len(grids) < len(trained):
         return [one.task.losses(one.state, table) for one in trained]
-    finest = max((cast("Sequence[float]", task.cuts) for task in tasks), key=len)
+    # Beyond its horizon a model predicts nothing: all are compared until the first one ends.
+    last = min(ends[-1] for ends in grids)
+    finest = [*(end for end in max(grids, key=len) if end < last), last]
     return [_on_grid(one.task.model(one.state), finest, table) for one in trained]
+
+
+def _time_grid(task: TaskBase) -> Sequence[float] | None:
+    """The public ends of the time intervals of a survival model, bought or given; None for other tasks."""
+    if isinstance(task, SurvivalLearner):
+        return cast("Sequence[float]", task.cuts)
+    return task.baseline["ends"] if isinstance(task, NewtonPH) else None
 
 
 def _on_grid(model: Any, ends: Sequence[float], table: Table) -> Array:  # noqa: ANN401
