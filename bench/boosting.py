@@ -28,8 +28,8 @@ def moments(predictors, size):
 
 
 def walk(predictors, size):
-    from tacit.functional.boosting.moments import DebiasedMoments, Moments
-    from tacit.functional.boosting.path import Penalty, boost_path, design
+    from tacit.functional.boosting.boost import boost_path
+    from tacit.functional.boosting.moments import DebiasedMoments, Moments, Penalty, design
 
     xx, xy, yy, rough = moments(predictors, size)
     whole = Moments(xx=xx, xy=xy, yy=yy, count=40 * size)

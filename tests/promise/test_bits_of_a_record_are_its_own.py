@@ -22,8 +22,8 @@ from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
 from tacit.sites.table import Table
 from tacit.survival.augment.mvae import Autoencoder
 from tacit.survival.models.cox import BreslowQuery
-from tacit.survival.statistics import private_cox
-from tacit.survival.statistics.private_cox import follow_up, record_vectors
+from tacit.survival.statistics import cox_regression
+from tacit.survival.statistics.cox_regression import follow_up, record_vectors
 from tacit.survival.tasks import CoxCC, CoxPH, CoxTime, DeepHit, DeepSurv, LogisticHazard, PCHazard, PoissonPH
 
 COLUMNS, ENDS, RECORDS = 10, (0.5, 1.0, 2.0, 4.0), 300
@@ -228,7 +228,7 @@ def test_losses_and_curves_of_records_are_their_own():
 
 def test_vectors_of_a_private_cox_regression_are_their_own():
     table, grid = records(3), np.array(ENDS)
-    limit = private_cox.feature_bounds({"a": table}, 3.0, None)
+    limit = cox_regression.feature_bounds({"a": table}, 3.0, None)
     draws = np.random.default_rng(0)
     slopes, trend, level = draws.normal(size=COLUMNS) * 30, draws.uniform(-1, 1, 4), draws.normal(size=4)
 

@@ -122,7 +122,7 @@ def test_a_warning_never_tells_of_a_record_that_was_counted(capfd):
         table = federated.life_table(sites, grid=ENDS, **paid, ledger=Ledger())
         for statistic in (federated.kaplan_meier, federated.nelson_aalen, federated.censoring):
             statistic(sites, grid=ENDS, **paid, ledger=Ledger())
-        cox_regression.breslow(sites, lambda x: x[:, 0], table, bound=2.0, **paid, ledger=Ledger())
+        federated.breslow(sites, lambda x: x[:, 0], table, bound=2.0, **paid, ledger=Ledger())
         cox_regression.cox(sites, grid=ENDS, epsilon=4.0, delta=1e-6, bound=3.0, ledger=Ledger())
 
     silent(capfd, work)

@@ -21,7 +21,7 @@ from tacit.runtime.keys import Key
 from tacit.sites.table import Table
 from tacit.survival import NewtonPH
 from tacit.survival.models import newton_steps as steps
-from tacit.survival.models.scale_query import CellCounts
+from tacit.survival.models.feature_scaling import CellCounts
 
 FALSE_ALARM = 1e-6
 REHEARSAL = Key(28, rehearsal=True)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from tacit.privacy.ledger.data_index import Index
-from tacit.runtime.copies import find_copies
-from tacit.runtime.fingerprints import People, digest_numbers, mark_copied, sketch_table
+from tacit.runtime.fingerprints import People, digest_numbers, find_copies, mark_copied, sketch_table
 from tacit.runtime.sketches import find_multiplicity, mix
 
 COUNT = 200

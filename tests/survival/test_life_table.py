@@ -91,7 +91,7 @@ def test_every_record_is_counted_where_it_is(some):
 @settings(max_examples=60)
 @given(records, record, st.floats(0.1, 5), st.floats(-1e3, 1e3))
 def test_one_record_more_moves_the_risks_by_no_more_than_their_bound(some, one, bound, slope):
-    from tacit.survival.statistics.cox_regression import _risk_sums
+    from tacit.survival.statistics.federated import _risk_sums
 
     def told(found):
         return _risk_sums(table_of(found), lambda x: slope * x[:, 0], bound, GRID)

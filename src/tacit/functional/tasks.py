@@ -293,7 +293,7 @@ class Boosting(FunctionalConfig, TaskBase):
         self, state: Array, rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
     ) -> "list[Figure]":
         """The figures of a report: surfaces, the path of boosting, and where it stopped."""
-        from tacit.functional.figures.report import pictures
+        from tacit.functional.figures import pictures
 
         return pictures(self, state, rounds, read)
 

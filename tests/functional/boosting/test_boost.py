@@ -7,8 +7,8 @@ import pytest
 from plain_evidence import evidence, left_over, moments, seed_design
 
 from tacit.errors import InvalidValue
-from tacit.functional.boosting.boost import BoostingConfig, boost, held_out
-from tacit.functional.boosting.path import Penalty, boost_path, design
+from tacit.functional.boosting.boost import BoostingConfig, boost, boost_path, held_out
+from tacit.functional.boosting.moments import Penalty, design
 
 TRAIN, TEST = slice(0, 750), slice(750, 1000)
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from plain_evidence import evidence, moments
 
-from tacit.functional.boosting.path import Penalty, boost_path, degrees_of_freedom, design
+from tacit.functional.boosting.boost import boost_path, degrees_of_freedom
+from tacit.functional.boosting.moments import Penalty, design
 from tacit.functional.solver import solve
 
 SIZES = (3, 4, 3)

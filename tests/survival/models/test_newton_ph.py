@@ -33,9 +33,14 @@ from tacit.survival.data import simulate
 from tacit.survival.metrics import harrell
 from tacit.survival.models import newton_steps as steps
 from tacit.survival.models.baseline_histogram import DOUBLING, estimate, interval_ends
-from tacit.survival.models.feature_scaling import FeatureScale, column_cells, estimate_scale, shorten
+from tacit.survival.models.feature_scaling import (
+    CellCounts,
+    FeatureScale,
+    column_cells,
+    estimate_scale,
+    shorten,
+)
 from tacit.survival.models.newton_ph import PosteriorState
-from tacit.survival.models.scale_query import CellCounts
 
 PROMISE = Privacy(unit="record", epsilon=3.0, delta=1e-5, rehearsal=True)
 HUGE = st.floats(min_value=-1e300, max_value=1e300, allow_nan=False)

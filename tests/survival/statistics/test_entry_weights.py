@@ -19,9 +19,11 @@ from tacit.sites.table import from_arrays, from_frame
 from tacit.survival.data import simulate
 from tacit.survival.life_table import Groups, exit_cells
 from tacit.survival.statistics import cox_newton
-from tacit.survival.statistics.cox_regression import _risk_sums, breslow, cox, proportional_hazards
+from tacit.survival.statistics.cox_regression import cox, proportional_hazards
 from tacit.survival.statistics.federated import (
+    _risk_sums,
     aalen_johansen,
+    breslow,
     censoring,
     kaplan_meier,
     life_table,

@@ -14,15 +14,15 @@ from tacit.privacy import accounting
 from tacit.privacy.mechanisms import noise
 from tacit.privacy.mechanisms.base import ROUNDED
 from tacit.sites.table import from_arrays
-from tacit.survival.statistics import cox, kaplan_meier, private_cox, proportional_hazards
-from tacit.survival.statistics.curves import CoxFit
-from tacit.survival.statistics.private_cox import (
+from tacit.survival.statistics import cox, cox_regression, kaplan_meier, proportional_hazards
+from tacit.survival.statistics.cox_regression import (
     ROUNDS,
     feature_bounds,
     follow_up,
     record_vectors,
     vector_size,
 )
+from tacit.survival.statistics.curves import CoxFit
 
 GRID = np.linspace(0, 3, 11)[1:]
 TRUTH = np.array([0.5, -0.3, 0.0])
@@ -84,7 +84,7 @@ def table_of(people):
 def told(people, place, limit):
     table = table_of(people)
     level, trend, slopes = (np.array(part) for part in place)
-    return private_cox._site_sum(
+    return cox_regression._site_sum(
         follow_up(table, GRID, limit.scale_to_unit(table.features)), level, trend, slopes
     )
 
@@ -288,7 +288,7 @@ def test_the_summary_is_the_table_of_the_open_fit_and_says_what_it_is():
 def test_a_fit_that_is_all_noise_shows_no_numbers():
     fit = fitted(hospitals(0, records=100), epsilon=0.5)
     assert not fit.usable
-    assert fit.signal < private_cox.USABLE
+    assert fit.signal < cox_regression.USABLE
     assert np.isnan(fit.summary()[["coef", "se(coef)", "p"]].to_numpy()).all()
     assert np.isnan(fit.tests()["p"]).all()
     assert "TOO NOISY" in fit.text()

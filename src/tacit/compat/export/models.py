@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.compat.export.bounded_hazards import (
-    LOG_RISK,
-    bounded_increments,
-    bounded_log_risk,
-    bounded_steps,
-    bounded_tensors,
-)
-from tacit.compat.export.onnx import Graph, stack
+from tacit.compat.export.onnx import Graph, Tensors, stack, survival_graph
 from tacit.control.agents.policy import Policy
 from tacit.control.networks import Layers
 from tacit.control.tasks import PPO
@@ -34,16 +27,16 @@ from tacit.learning.task import Task
 from tacit.runtime.arrays import Array, as_array, as_numpy
 from tacit.sites.encoding import Encoding
 from tacit.survival.models.cox_loss import Pairs
-from tacit.survival.models.losses import LARGEST_LOG_RATE, PoissonLoss
+from tacit.survival.models.feature_scaling import BEND, WEIGHT
+from tacit.survival.models.losses import PoissonLoss
 from tacit.survival.models.newton_ph import NewtonModel
+from tacit.survival.models.newton_steps import LARGEST
 from tacit.survival.models.prediction import GridModel, HazardModel, IncidenceModel, RelativeModel
 from tacit.survival.statistics.cox_fit import CoxFit
 from tacit.survival.statistics.kaplan_meier_task import KaplanMeierFit
 
 if TYPE_CHECKING:
     from torch import nn
-
-Tensors = Mapping[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -102,6 +95,21 @@ CLOCK = (
     "The last input of the network is the time: the middle of each interval, as clock has it; so a record "
     "has one ratio for each interval."
 )
+SCALING = (
+    "A feature that is NaN or infinite becomes its center. Features below low are raised to low, those above "
+    "high are lowered to high; then center is subtracted, and the rest is divided by scale and by the square "
+    "root of the number of features. A row that is longer than 1 (L2 norm) is shortened to length 1."
+)
+HINGES = (
+    f"For each column in bent (counted from 0), one more is appended: {WEIGHT:g} x (|feature| - {BEND:g} / "
+    "root), where root is the square root of the number of features. A row that is longer than 1 now is "
+    "shortened to length 1 again."
+)
+HAZARD = (
+    "log_risk is the sum of effects times features. Each interval adds baseline_hazard x e^log_risk to the "
+    f"cumulative hazard, at most e^{LARGEST:g}."
+)
+LOG_RISK = "the log of the hazard over the baseline hazard (records, 1)"
 SURVIVAL_EXAMPLE = """
 card, tensors = load_model()
 features = np.zeros((1, {columns}))  # or encode(card, {"column": [values], ...})
@@ -160,7 +168,7 @@ def model_parts(task: Task, model: object) -> ModelParts:
         case HazardModel():
             return _hazards(model)
         case NewtonModel():
-            return _network(model, bounded_tensors(model), {"link": "bounded"})
+            return _network(model, _bounded_tensors(model), {"link": "bounded"})
         case CoxFit():
             return _regression(model)
         case KaplanMeierFit():
@@ -239,7 +247,7 @@ def _network(model: GridModel, tensors: Tensors, architecture: Mapping[str, Any]
         outputs["survival"] = "the chance of no event up to the end of each interval (records, intervals)"
     clock = [CLOCK] if "clock" in tensors else []
     passing = "Features pass through the layers: current @ weight.T + bias, then the activation."
-    steps = bounded_steps(tensors) if link == "bounded" else (passing, *clock, LINKS[link])
+    steps = _bounded_steps(tensors) if link == "bounded" else (passing, *clock, LINKS[link])
     return ModelParts(
         tensors={**tensors, "grid": model.ends},
         inputs=_inputs(model.columns, model.encoding),
@@ -249,96 +257,27 @@ def _network(model: GridModel, tensors: Tensors, architecture: Mapping[str, Any]
         recipe="survival",
         example=SURVIVAL_EXAMPLE.replace("{columns}", str(len(model.columns))),
         time={"tensor": "grid", "ends": model.ends.tolist(), "begins": 0.0, "between": "line, of the hazard"},
-        drawn=lambda: _survival_graph(
+        drawn=lambda: survival_graph(
             len(model.columns), {**tensors, "grid": model.ends}, architecture, curves
         ),
     )
 
 
-def _survival_graph(columns: int, given: Tensors, architecture: Mapping[str, Any], curves: bool) -> Graph:
-    """The network, and what it means for survival."""
-    graph, intervals, link = Graph({"features": columns}), len(given["grid"]), architecture["link"]
-    tensors = {name: as_array(values) for name, values in given.items()}
-    activations = [str(layer["activation"]) for layer in architecture.get("layers", ())]
-    if link == "bounded":
-        bounded_log_risk(graph, given)
-        graph.show("log_risk", 1)
-    elif link == "relative":
-        _ = _ratios(graph, tensors, activations)
-        graph.show("log_risk", intervals if "clock" in tensors else 1)
-    else:
-        told = stack(graph, "features", tensors, activations)
-        _ = graph.add("Identity", told, into="outputs")
-        graph.show("outputs", intervals * int(architecture.get("causes", 1)))
-    if not curves:
-        return graph
-    if link == "softmax":
-        _chances(graph, intervals, int(architecture["causes"]))
-    else:
-        hazard = graph.add(
-            "CumSum", _hazard_increments(graph, link, tensors), graph.keep(1), into="cumulative_hazard"
-        )
-        _ = graph.add("Exp", graph.add("Neg", hazard), into="survival")
-    graph.show("cumulative_hazard", intervals)
-    graph.show("survival", intervals)
-    return graph
+def _bounded_tensors(model: NewtonModel) -> dict[str, NDArray[np.generic]]:
+    """Return scaling, effects and baseline hazard; `bent` only where effects have hinges."""
+    bent = {"bent": np.array(model.bent, dtype=np.int64)} if model.bent else {}
+    scaling = {name: np.asarray(values) for name, values in vars(model.scale).items()}
+    return {
+        **scaling,
+        **bent,
+        "effects": model.point.effects[1:],
+        "baseline_hazard": np.exp(model.log_baseline),
+    }
 
 
-def _hazard_increments(graph: Graph, link: str, tensors: Mapping[str, Array]) -> str:
-    """The hazard that each interval adds."""
-    if link == "softplus":
-        return graph.add("Softplus", "outputs")
-    if link == "bounded":
-        return bounded_increments(graph, tensors)
-    most = 50.0 if link == "relative" else LARGEST_LOG_RATE
-    raised = graph.add(
-        "Exp", graph.add("Min", "log_risk" if link == "relative" else "outputs", graph.keep(most))
-    )
-    if link == "exp":
-        return raised
-    return graph.add("Mul", raised, graph.keep(tensors["baseline_hazard"], "baseline_hazard"))
-
-
-def _ratios(graph: Graph, tensors: Mapping[str, Array], activations: Sequence[str]) -> str:
-    """Log hazard ratios: what the network says, less what it says of a record of zeros."""
-    told = _network_outputs(graph, "features", tensors, activations)
-    return graph.add("Sub", told, graph.keep(tensors["reference"], "reference"), into="log_risk")
-
-
-def _network_outputs(
-    graph: Graph, entry: str, tensors: Mapping[str, Array], activations: Sequence[str]
-) -> str:
-    """Add the network to a graph and return its output, at every time if time is an input."""
-    if "clock" not in tensors:
-        return stack(graph, entry, tensors, activations)
-    # The first layer is linear: what the time adds to it is known for each interval.
-    weight, clock = tensors["layers.0.weight"], tensors["clock"]
-    told = clock[:, None] * weight[:, -1] + tensors.get("layers.0.bias", np.zeros(len(weight)))
-    own = graph.add("Gemm", entry, graph.keep(weight[:, :-1], "layers.0.features"), transB=1)
-    each = graph.add("Unsqueeze", own, graph.keep(np.array([1])))
-    current = graph.activation(graph.add("Add", each, graph.keep(told, "layers.0.clock")), activations[0])
-    flat = graph.add("Reshape", current, graph.keep(np.array([-1, len(weight)])))
-    last = stack(graph, flat, tensors, activations, first=1)
-    return graph.add("Reshape", last, graph.keep(np.array([-1, len(clock)])))
-
-
-def _chances(graph: Graph, intervals: int, causes: int) -> None:
-    """Chances, and what is left of them after each interval."""
-    scores = graph.add("Pad", "outputs", graph.keep(np.array([0, 0, 0, 1])))
-    chances = graph.add("Softmax", scores, into="chances", axis=1)
-    graph.show("chances", causes * intervals + 1)
-    ends = [np.array([causes * intervals]), np.array([causes * intervals + 1])]
-    first, last, axis = graph.keep(np.array([0])), graph.keep(ends[0]), graph.keep(np.array([1]))
-    seen = graph.add("Slice", chances, first, last, axis)
-    beyond = graph.add("Slice", chances, last, graph.keep(ends[1]), axis)
-    by_cause = graph.add("Reshape", seen, graph.keep(np.array([-1, causes, intervals])))
-    either = graph.add("ReduceSum", by_cause, axis, keepdims=0)
-    every = graph.add("Concat", either, beyond, axis=1)
-    later = graph.add("CumSum", every, graph.keep(1), reverse=1, exclusive=1)
-    left = graph.add("Slice", later, first, graph.keep(np.array([intervals])), axis, into="survival")
-    # Below this, single precision has no logarithm.
-    least = graph.add("Max", left, graph.keep(1e-37))
-    _ = graph.add("Neg", graph.add("Log", least), into="cumulative_hazard")
+def _bounded_steps(tensors: Tensors) -> tuple[str, ...]:
+    """Return the computation of the hazard, in sentences."""
+    return (SCALING, *([HINGES] if "bent" in tensors else []), HAZARD)
 
 
 def _regression(model: CoxFit) -> ModelParts:

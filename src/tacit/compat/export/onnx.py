@@ -12,6 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import require_extra
+from tacit.runtime.arrays import Array, as_array
+from tacit.survival.models.feature_scaling import BEND, WEIGHT
+from tacit.survival.models.losses import LARGEST_LOG_RATE
+from tacit.survival.models.newton_steps import LARGEST
+
+Tensors = Mapping[str, NDArray[np.generic]]
 
 # The set of operations, and the form of the file: both of 2022.
 OPERATIONS, FORM = 17, 8
@@ -87,6 +93,123 @@ def stack(
     for place, kind in list(enumerate(activations))[first:]:
         current = graph.activation(graph.layer(current, tensors, f"{prefix}.{place}"), kind)
     return current
+
+
+def survival_graph(columns: int, given: Tensors, architecture: Mapping[str, Any], curves: bool) -> Graph:
+    """The network, and what it means for survival."""
+    graph, intervals, link = Graph({"features": columns}), len(given["grid"]), architecture["link"]
+    tensors = {name: as_array(values) for name, values in given.items()}
+    activations = [str(layer["activation"]) for layer in architecture.get("layers", ())]
+    if link == "bounded":
+        _bounded_log_risk(graph, given)
+        graph.show("log_risk", 1)
+    elif link == "relative":
+        _ = _ratios(graph, tensors, activations)
+        graph.show("log_risk", intervals if "clock" in tensors else 1)
+    else:
+        told = stack(graph, "features", tensors, activations)
+        _ = graph.add("Identity", told, into="outputs")
+        graph.show("outputs", intervals * int(architecture.get("causes", 1)))
+    if not curves:
+        return graph
+    if link == "softmax":
+        _chances(graph, intervals, int(architecture["causes"]))
+    else:
+        hazard = graph.add(
+            "CumSum", _hazard_increments(graph, link, tensors), graph.keep(1), into="cumulative_hazard"
+        )
+        _ = graph.add("Exp", graph.add("Neg", hazard), into="survival")
+    graph.show("cumulative_hazard", intervals)
+    graph.show("survival", intervals)
+    return graph
+
+
+def _hazard_increments(graph: Graph, link: str, tensors: Mapping[str, Array]) -> str:
+    """The hazard that each interval adds."""
+    if link == "softplus":
+        return graph.add("Softplus", "outputs")
+    if link == "bounded":
+        return _bounded_increments(graph, tensors)
+    most = 50.0 if link == "relative" else LARGEST_LOG_RATE
+    raised = graph.add(
+        "Exp", graph.add("Min", "log_risk" if link == "relative" else "outputs", graph.keep(most))
+    )
+    if link == "exp":
+        return raised
+    return graph.add("Mul", raised, graph.keep(tensors["baseline_hazard"], "baseline_hazard"))
+
+
+def _ratios(graph: Graph, tensors: Mapping[str, Array], activations: Sequence[str]) -> str:
+    """Log hazard ratios: what the network says, less what it says of a record of zeros."""
+    told = _network_outputs(graph, "features", tensors, activations)
+    return graph.add("Sub", told, graph.keep(tensors["reference"], "reference"), into="log_risk")
+
+
+def _network_outputs(
+    graph: Graph, entry: str, tensors: Mapping[str, Array], activations: Sequence[str]
+) -> str:
+    """Add the network to a graph and return its output, at every time if time is an input."""
+    if "clock" not in tensors:
+        return stack(graph, entry, tensors, activations)
+    # The first layer is linear: what the time adds to it is known for each interval.
+    weight, clock = tensors["layers.0.weight"], tensors["clock"]
+    told = clock[:, None] * weight[:, -1] + tensors.get("layers.0.bias", np.zeros(len(weight)))
+    own = graph.add("Gemm", entry, graph.keep(weight[:, :-1], "layers.0.features"), transB=1)
+    each = graph.add("Unsqueeze", own, graph.keep(np.array([1])))
+    current = graph.activation(graph.add("Add", each, graph.keep(told, "layers.0.clock")), activations[0])
+    flat = graph.add("Reshape", current, graph.keep(np.array([-1, len(weight)])))
+    last = stack(graph, flat, tensors, activations, first=1)
+    return graph.add("Reshape", last, graph.keep(np.array([-1, len(clock)])))
+
+
+def _chances(graph: Graph, intervals: int, causes: int) -> None:
+    """Chances, and what is left of them after each interval."""
+    scores = graph.add("Pad", "outputs", graph.keep(np.array([0, 0, 0, 1])))
+    chances = graph.add("Softmax", scores, into="chances", axis=1)
+    graph.show("chances", causes * intervals + 1)
+    ends = [np.array([causes * intervals]), np.array([causes * intervals + 1])]
+    first, last, axis = graph.keep(np.array([0])), graph.keep(ends[0]), graph.keep(np.array([1]))
+    seen = graph.add("Slice", chances, first, last, axis)
+    beyond = graph.add("Slice", chances, last, graph.keep(ends[1]), axis)
+    by_cause = graph.add("Reshape", seen, graph.keep(np.array([-1, causes, intervals])))
+    either = graph.add("ReduceSum", by_cause, axis, keepdims=0)
+    every = graph.add("Concat", either, beyond, axis=1)
+    later = graph.add("CumSum", every, graph.keep(1), reverse=1, exclusive=1)
+    left = graph.add("Slice", later, first, graph.keep(np.array([intervals])), axis, into="survival")
+    # Below this, single precision has no logarithm.
+    least = graph.add("Max", left, graph.keep(1e-37))
+    _ = graph.add("Neg", graph.add("Log", least), into="cumulative_hazard")
+
+
+def _bounded_log_risk(graph: Graph, tensors: Tensors) -> None:
+    """Add scaling, hinges and the sum of effects to a graph, as `log_risk`."""
+    columns = len(tensors["center"])
+    center = graph.keep(tensors["center"], "center")
+    broken = graph.add("Or", graph.add("IsNaN", "features"), graph.add("IsInf", "features"))
+    known = graph.add("Where", broken, center, "features")
+    above = graph.add("Max", known, graph.keep(tensors["low"], "low"))
+    within = graph.add("Min", above, graph.keep(tensors["high"], "high"))
+    length = graph.keep(np.asarray(tensors["scale"], dtype=np.float64) * np.sqrt(columns), "scale")
+    current = _shorten(graph, graph.add("Div", graph.add("Sub", within, center), length))
+    if "bent" in tensors:
+        own = graph.add("Gather", current, graph.keep(tensors["bent"], "bent"), axis=1)
+        beyond = graph.add("Sub", graph.add("Abs", own), graph.keep(BEND / np.sqrt(columns)))
+        moved = graph.add("Mul", beyond, graph.keep(WEIGHT))
+        current = _shorten(graph, graph.add("Concat", current, moved, axis=1))
+    effects = graph.keep(np.asarray(tensors["effects"])[:, None], "effects")
+    _ = graph.add("MatMul", current, effects, into="log_risk")
+
+
+def _bounded_increments(graph: Graph, tensors: Tensors) -> str:
+    """Add the hazard that each interval adds."""
+    baseline = graph.keep(np.log(np.asarray(tensors["baseline_hazard"])), "log_baseline_hazard")
+    return graph.add("Exp", graph.add("Min", graph.add("Add", "log_risk", baseline), graph.keep(LARGEST)))
+
+
+def _shorten(graph: Graph, rows: str) -> str:
+    """Rows of length at most 1."""
+    length = graph.add("ReduceL2", rows, axes=[1], keepdims=1)
+    return graph.add("Div", rows, graph.add("Max", length, graph.keep(1.0)))
 
 
 def encode(graph: Graph, name: str, words: str, notes: Mapping[str, str]) -> bytes:

@@ -511,7 +511,7 @@ def _by_parties(
     studied: CurveStudyResult, release: str, table: "pd.DataFrame", folder: Path
 ) -> dict[str, Path]:
     """Draw error and selection by the number of parties; one figure per group of distinguishable colors."""
-    from tacit.functional.figures import by_parties, selection
+    from tacit.functional.figures.experiments import by_parties, selection
     from tacit.reports.plots.style import PALETTE
 
     found: dict[str, Path] = {}
@@ -533,7 +533,7 @@ def _by_parties(
 
 def _by_epsilon(studied: CurveStudyResult, folder: Path) -> dict[str, Path]:
     """Error and selection by epsilon, over all numbers of parties."""
-    from tacit.functional.figures import privacy_utility, selection
+    from tacit.functional.figures.experiments import privacy_utility, selection
 
     table = studied.table(["release", "epsilon"]).reset_index()
     finite = table["epsilon"].map(math.isfinite)

@@ -54,7 +54,7 @@ from tacit.survival.models.learner import SurvivalLearner
 if TYPE_CHECKING:
     from tacit.learning.record import Callback
 
-__all__ = ["Candidate", "TuningGrid", "TuningTrial", "TuningResult", "Tuning", "read", "tune"]
+__all__ = ["Candidate", "Tuning", "TuningGrid", "TuningResult", "TuningTrial", "read", "tune"]
 
 
 RESULT = "tuning.json"

@@ -1,31 +1,30 @@
-"""Curves from curves, by boosting: which predictors count, how rough their surfaces may be, when to stop.
+"""Curves from curves, by boosting: its path, selection of predictors, roughness of surfaces, stopping.
 
-Everything is decided from moments and costs nothing once they are paid for. Splits of the evidence are walked
-side by side and judged on what was held back; then one walk on all of it gives the coefficients.
+A boosting path takes one step at a time: the predictor that explains most is moved part of the way to its
+best fit. All predictors are tried at once, in coordinates in which each one's equation is diagonal. Once it
+is known which predictor was moved at each step, a fit is linear in the response: its degrees of freedom are
+the trace of that map, followed step by step among the predictors that were moved.
 
-Boosting that predicts best still moves predictors that explain nothing, a little each. The screen drops
-such a predictor, because what it learned on one part of the data raises the loss on another. Losses come from
+Everything is decided from moments and costs nothing once they are paid for. Paths of all splits of the data
+are taken side by side and evaluated on the part that was held out; then one path on all data gives the
+coefficients.
+
+Boosting that predicts best still moves predictors that explain nothing, a little each. The screen drops such
+a predictor, because what it learned on one part of the data raises the loss on another. Losses come from
 moments that noise was taken off, so each stopping criterion is corrected for privacy already.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue, require
 from tacit.functional.boosting.debias import RepairedMoments, restrict_to
-from tacit.functional.boosting.moments import DebiasedMoments, Moments
-from tacit.functional.boosting.path import (
-    BlockLayout,
-    BoostingPath,
-    Penalty,
-    boost_path,
-    degrees_of_freedom,
-    design,
-)
+from tacit.functional.boosting.moments import BlockLayout, DebiasedMoments, Design, Moments, Penalty, design
 from tacit.functional.config import BoostingConfig as BoostingConfig
 from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import fields_of
@@ -36,6 +35,39 @@ SCREENS = 6
 LEAST = 1e-10
 Some = tuple[int, ...]
 Information = Literal["aic", "aicc", "mv"]
+Places = NDArray[np.int64]
+# A walk that changes what it explains by less than this part of all there is has arrived.
+ARRIVED = 1e-13
+
+
+@dataclass(frozen=True, eq=False)
+class BoostingPath:
+    """Boosting path: the steps of every split, and the judged loss after each.
+
+    Args:
+        chosen: The predictor moved at each step (steps, splits).
+        moves: The step, in own coordinates (steps, splits, size, m).
+        slopes: The judged slope before each move and after it, added up (steps, splits, size, m).
+        judged: The loss that is left after 0, 1, ... steps, by coordinate (steps + 1, splits, m).
+        ground: The moments that the path was computed on.
+    """
+
+    chosen: Places
+    moves: Array
+    slopes: Array
+    judged: Array
+    ground: Design
+
+    def position(self, steps: int) -> Array:
+        """Return the coefficients after some steps, in own coordinates (splits, predictors, size, m)."""
+        place = np.zeros_like(self.ground.slopes[:, 0])
+        for chosen, move in zip(self.chosen[:steps], self.moves[:steps], strict=True):
+            place[np.arange(len(place)), chosen] += move
+        return place
+
+    def coefficients(self, steps: int) -> Array:
+        """Return the coefficients after some steps, in the frame's basis (splits, predictors, size, m)."""
+        return self.ground.basis @ self.position(steps)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -384,3 +416,121 @@ def _log_determinants(walk: BoostingPath, whole: Moments) -> Array:
     roots = np.linalg.eigvalsh(np.concatenate([whole.yy[None], left]))
     least = LEAST * float(np.trace(whole.yy)) / len(whole.yy)
     return np.log(np.maximum(roots, least)).sum(axis=1)
+
+
+def boost_path(
+    ground: Design, *, steps: int, rate: float, weights: Array, patience: int | None = None
+) -> BoostingPath:
+    """Compute a boosting path: each step moves the predictor with the largest gain toward its best fit.
+
+    Going all the way D to the best fit of one predictor changes the loss by -2 <D, g> + <D, G D>, with g the
+    slope of the loss and G the predictor's own moments. Noise was taken off both, also that of the other
+    predictors on their way into g: left in, it favors what was moved before, and the wrong one is chosen.
+
+    Args:
+        ground: The moments.
+        steps: At most how many.
+        rate: The learning rate.
+        weights: Of the splits, when their judgements are averaged (splits,).
+        patience: Steps without a better mean validation loss before stopping; None to take all.
+    """
+    state = _State(ground)
+    steps_taken: list[tuple[Places, Array, Array]] = []
+    judged = [ground.spread[:, -1]]
+    best, since = float(weights @ judged[0].sum(axis=1)), 0
+    for _ in range(steps):
+        places, move, slopes, gain = state.step(rate)
+        steps_taken.append((places, move, slopes))
+        # The slope is linear on the way, so its mean over both ends is what a move is worth.
+        judged.append(judged[-1] - (move * slopes).sum(axis=1))
+        now = float(weights @ judged[-1].sum(axis=1))
+        best, since = (now, 0) if now < best else (best, since + 1)
+        if since == patience or gain >= -ARRIVED * state.scale:
+            break
+    return _make_path(ground, steps_taken, np.array(judged))
+
+
+def _make_path(ground: Design, taken: list[tuple[Places, Array, Array]], judged: Array) -> BoostingPath:
+    splits, _, _, size, width = ground.slopes.shape
+    if not taken:
+        none = np.zeros((0, splits, size, width))
+        return BoostingPath(np.zeros((0, splits), dtype=np.int64), none, none, judged, ground)
+    chosen, moves, slopes = (np.array(parts) for parts in zip(*taken, strict=True))
+    return BoostingPath(chosen, moves, slopes, judged, ground)
+
+
+class _State:
+    """Current position of the paths of all splits, in own coordinates."""
+
+    def __init__(self, ground: Design) -> None:
+        self.ground = ground
+        self.slopes = ground.slopes.copy()
+        self.here = np.zeros_like(ground.slopes[:, 0])
+        # The part explained by a predictor's own coefficients: cached, since a step changes one predictor.
+        self.explained = np.zeros_like(self.here)
+        self.rows = np.arange(len(self.here))
+        self.scale = float(np.abs(ground.spread[:, 0]).sum(axis=1).max())
+
+    def step(self, rate: float) -> tuple[Places, Array, Array, float]:
+        """Take a step: who moved, how far, judged slopes before and after, and the best gain of any split."""
+        ground, rows, slopes = self.ground, self.rows, self.slopes[:, 0]
+        ahead = ground.shrink * (slopes + self.explained) - self.here
+        curved = ground.own[:, 0] @ ahead
+        gains = np.einsum("spqm,spqm->sp", ahead, curved - 2 * slopes)
+        places = gains.argmin(axis=1)
+        move = rate * ahead[rows, places]
+        self.here[rows, places] += move
+        self.explained[rows, places] += rate * curved[rows, places]
+        before = self.slopes[rows, -1, places]
+        cross = ground.cross[rows, :, places]
+        self.slopes -= (cross @ move[:, None]).reshape(self.slopes.shape)
+        return places, move, before + self.slopes[rows, -1, places], float(gains.min())
+
+
+def degrees_of_freedom(ground: Design, chosen: Places, rate: float) -> Array:
+    """Return the degrees of freedom after 0, 1, ... steps (steps + 1, predictors, m); they add up over both.
+
+    Args:
+        ground: Of one split.
+        chosen: The predictor moved at each step (steps,).
+        rate: The learning rate.
+    """
+    active, places = np.unique(chosen, return_inverse=True)
+    count, width = ground.slopes.shape[2], ground.slopes.shape[-1]
+    used = np.zeros((len(chosen) + 1, count, width))
+    if not len(active):
+        return used
+    kept = ground.restrict_to(active.tolist())
+    size = kept.slopes.shape[3]
+    raw = kept.cross[0, 0].reshape(len(active), len(active) * size, size)
+    levels, level = np.unique(kept.shrink[0].reshape(-1, width), axis=1, return_inverse=True)
+    shrink = levels.reshape(len(active), size, -1, 1)
+    units = np.eye(len(active) * size).reshape(len(active), size, 1, -1)
+    start = np.broadcast_to(units, (*units.shape[:2], levels.shape[1], units.shape[-1]))
+    for number, move in enumerate(_replay(kept, places, rate, start, shrink)):
+        place = places[number]
+        used[number + 1] = used[number]
+        used[number + 1, active[place]] += np.einsum("qki,iq->k", move, raw[place])[level.ravel()]
+    return used
+
+
+def _replay(ground: Design, places: Places, rate: float, start: Array, shrink: Array) -> Iterator[Array]:
+    """Replay the moves of a fixed sequence of predictors for other right-hand sides.
+
+    Args:
+        ground: Of one split.
+        places: The predictor moved at each step.
+        rate: The learning rate.
+        start: The right-hand sides (predictors, size, m, how many).
+        shrink: Shrinkage of the least-squares fit by the penalties (predictors, size, m, 1).
+    """
+    slopes = start.reshape(*start.shape[:2], -1).copy()
+    here, explained = np.zeros_like(slopes), np.zeros_like(slopes)
+    shrunk = np.broadcast_to(shrink, start.shape).reshape(slopes.shape)
+    cross, own = ground.cross[0, 0], ground.own[0, 0]
+    for place in places:
+        move = rate * (shrunk[place] * (slopes[place] + explained[place]) - here[place])
+        here[place] += move
+        explained[place] += own[place] @ move
+        slopes -= (cross[place] @ move).reshape(slopes.shape)
+        yield move.reshape(start.shape[1:])

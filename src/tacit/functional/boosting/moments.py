@@ -6,18 +6,26 @@ decided from moments, such as which predictors count and when to stop, is free o
 
 Folds are contiguous rows. They depend on the number of subjects alone, not on who holds which predictor, so
 the same curves give the same fit however many parties there are.
+
+A `Design` has moments in the coordinates in which the equation of each predictor is diagonal: the input of a
+boosting path. Predictors of fewer coordinates than others are padded with coordinates that are constantly 0.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import combinations, pairwise
 from operator import add
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.errors import require
+from tacit.functional.solver import prepare
 from tacit.runtime.arrays import Array
+
+# Of a predictor's mean variance: keeps an equation solvable where coordinates are constant or repeat others.
+TINY = 1e-10
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -196,3 +204,153 @@ def products(rows: Array) -> Array:
         lost += np.where(larger, (total - new) + added, (added - new) + total)
         total = new
     return (total + lost)[np.triu_indices(whole.shape[1])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Penalty:
+    """Penalty on roughness along either argument or both, and the floor of predictor variances.
+
+    Args:
+        s: Along the predictors' argument: 1 lets mean roughness cost what its mean variance is worth.
+        t: Along that of the response.
+        st: Along both.
+        floor: Variances of predictors are raised to this multiple of what noise alone would show.
+    """
+
+    s: float = 0.0
+    t: float = 0.0
+    st: float = 0.0
+    floor: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class BlockLayout:
+    """Columns of each predictor, as one table with a row for each.
+
+    Args:
+        columns: (predictors, size), filled up with `width`, one past the last column.
+        roughness: That of each coordinate (predictors, size), 0 where filled up.
+        width: The number of columns.
+    """
+
+    columns: NDArray[np.int64]
+    roughness: Array
+    width: int
+
+    @classmethod
+    def from_moments(cls, evidence: DebiasedMoments) -> "BlockLayout":
+        """The layout of predictors side by side."""
+        width = evidence.whole.xx.shape[0]
+        sizes = [block.stop - block.start for block in evidence.blocks]
+        columns, rough = np.full((len(sizes), max(sizes)), width), np.zeros((len(sizes), max(sizes)))
+        for row, (block, size) in enumerate(zip(evidence.blocks, sizes, strict=True)):
+            columns[row, :size] = np.arange(block.start, block.stop)
+            rough[row, :size] = evidence.roughness[row]
+        return cls(columns, rough, width)
+
+    @cached_property
+    def plain(self) -> bool:
+        """True if all predictors have the same number of coordinates and stand in order."""
+        return np.array_equal(self.columns.ravel(), np.arange(self.width))
+
+    def squares(self, xx: Array) -> Array:
+        """Moments of predictors by predictor, twice (predictors, size, predictors, size)."""
+        shape = (*self.columns.shape, *self.columns.shape)
+        if self.plain:
+            return xx.reshape(shape)
+        flat = self.columns.ravel()
+        return np.pad(xx, (0, 1))[np.ix_(flat, flat)].reshape(shape)
+
+    def rows(self, xy: Array) -> Array:
+        """Moments with the response by predictor (predictors, size, m)."""
+        if self.plain:
+            return xy.reshape(*self.columns.shape, -1)
+        return np.pad(xy, ((0, 1), (0, 0)))[self.columns]
+
+    def flat(self, coefficients: Array) -> Array:
+        """Coefficients by predictor (predictors, size, m) as those of all columns (columns, m)."""
+        return coefficients[self.columns < self.width]
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Moments in each predictor's own coordinates, for every split and view: the input of a boosting path.
+
+    The first view is for learning, the last for judging; a single one is both.
+
+    Args:
+        cross: Moments of all predictors with each one (splits, views, predictors, predictors * size, size).
+        slopes: Moments with the response (splits, views, predictors, size, m).
+        spread: Of the response, coordinate by coordinate (splits, views, m).
+        basis: From own coordinates to those of the frame (splits, predictors, size, size).
+        shrink: Shrinkage of the least-squares fit by the penalties (splits, predictors, size, m).
+    """
+
+    cross: Array
+    slopes: Array
+    spread: Array
+    basis: Array
+    shrink: Array
+
+    @cached_property
+    def own(self) -> Array:
+        """Each predictor's moments with itself (splits, views, predictors, size, size)."""
+        splits, views, count, size = self.slopes.shape[:4]
+        blocks = self.cross.reshape(splits, views, count, count, size, size)
+        return np.ascontiguousarray(np.moveaxis(np.diagonal(blocks, axis1=2, axis2=3), -1, 2))
+
+    def restrict_to(self, rows: Sequence[int]) -> "Design":
+        """The same with some of the predictors."""
+        kept = list(rows)
+        splits, views, count, size = self.slopes.shape[:4]
+        blocks = self.cross.reshape(splits, views, count, count, size, size)[:, :, kept][:, :, :, kept]
+        cross = blocks.reshape(splits, views, len(kept), len(kept) * size, size)
+        slopes, basis, shrink = self.slopes[:, :, kept], self.basis[:, kept], self.shrink[:, kept]
+        return Design(cross, slopes, self.spread, basis, shrink)
+
+
+def design(evidence: DebiasedMoments, splits: Sequence[tuple[Moments, ...]], penalty: Penalty) -> Design:
+    """Transform moments to coordinates in which a penalty's equations are diagonal.
+
+    Args:
+        evidence: About the predictors that may be moved.
+        splits: The views of each; those of the evidence, or others of the same columns.
+        penalty: The penalty of the fit.
+    """
+    layout = BlockLayout.from_moments(evidence)
+    parts = [_views(layout, evidence.roughness_y, views, penalty) for views in splits]
+    return Design(*(np.stack(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _views(
+    layout: BlockLayout, rough_y: Array, views: tuple[Moments, ...], penalty: Penalty
+) -> tuple[Array, ...]:
+    count, size = layout.columns.shape
+    squares = np.stack([layout.squares(view.xx) for view in views])
+    own = np.moveaxis(np.diagonal(squares[0], axis1=0, axis2=2), -1, 0)
+    basis, shrink = _prepare_basis(layout, own, rough_y, penalty)
+    # One predictor's basis at a time: (l, a, j, b) as (j, l a, b) into own coordinates of j, then of l.
+    turned = squares.transpose(0, 3, 1, 2, 4).reshape(len(views), count, count * size, size) @ basis
+    cross = basis.swapaxes(-1, -2) @ turned.reshape(len(views), count, count, size, size)
+    slopes = np.stack([basis.swapaxes(-1, -2) @ layout.rows(view.xy) for view in views])
+    spread = np.stack([np.diagonal(view.yy) for view in views])
+    return cross.reshape(len(views), count, count * size, size), slopes, spread, basis, shrink
+
+
+def _prepare_basis(layout: BlockLayout, own: Array, rough_y: Array, penalty: Penalty) -> tuple[Array, Array]:
+    """The basis and shrinkage of every predictor, from its own moments (predictors, size, size)."""
+    there = layout.columns < layout.width
+    sizes = there.sum(axis=1)
+    variance = np.trace(own, axis1=1, axis2=2) / sizes
+    per_s = _over(variance, layout.roughness.sum(axis=1) / sizes)
+    per_t, per_both = (_over(one, np.full_like(one, rough_y.mean())) for one in (variance, per_s))
+    ridge = np.where(variance > 0, TINY * variance, 1.0)
+    # Coordinates that fill up get variance 1 and no slope: they stay 0.
+    filled = own + np.where(there, ridge[:, None], 1.0)[..., None] * np.eye(own.shape[-1])
+    weights = (penalty.s * per_s, penalty.t * per_t, penalty.st * per_both)
+    ready = prepare(filled, layout.roughness, rough_y, *weights)
+    return ready.basis, ready.shrink
+
+
+def _over(one: Array, other: Array) -> Array:
+    return np.divide(one, other, out=np.zeros_like(one), where=other > 0)

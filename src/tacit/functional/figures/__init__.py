@@ -2,15 +2,17 @@
 
     model          surface, surfaces, selection_path, stopping, predictions
     experiments    privacy_utility, by_parties, selection
+    report         pictures, all figures of a run
 
-Each gives a matplotlib figure, and keeps it in a file if a `path` is named. What a figure shows has left the
-parties already, except in `predictions`, which looks at curves of subjects. Of surfaces, which tell what the
-response at t owes to a predictor at s, orange adds and blue takes away; white is nothing.
+Each gives a matplotlib figure, and keeps it in a file if a `path` is named. `pictures` draws what the parties
+have released: it reads no curve, and costs nothing. What a figure shows has left the parties already, except
+in `predictions`, which shows curves of subjects. Surfaces show the effect of a predictor at time s on the
+response at time t: orange is positive, blue negative, white zero.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,28 +21,25 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
-from tacit.errors import InvalidValue, require, require_count, require_word
+from tacit.errors import InvalidValue, require, require_count
 from tacit.functional import metrics
+from tacit.functional.figures.experiments import by_parties as by_parties
+from tacit.functional.figures.experiments import privacy_utility as privacy_utility
+from tacit.functional.figures.experiments import selection as selection
+from tacit.reports.page.blocks import Figure
 from tacit.reports.plots import (
     band,
-    column,
     dots,
     few_ticks,
     footnote,
     head,
-    in_order,
     line,
-    mark_values,
     name_rows,
     panels,
-    read_table,
-    require_few,
-    score_lines,
     tint_rows,
     write,
     write_asides,
 )
-from tacit.reports.plots import privacy_utility as scores
 from tacit.reports.plots.style import (
     BODY,
     GREY,
@@ -48,7 +47,6 @@ from tacit.reports.plots.style import (
     PALE,
     PALETTE,
     ROW,
-    Label,
     Picture,
     colour,
     format_time,
@@ -65,7 +63,9 @@ from tacit.reports.plots.style import (
 from tacit.runtime.arrays import Array
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from tacit.functional.model import Model
+    from tacit.functional.tasks import Boosting
+    from tacit.learning.record import Round
 
 __all__ = [
     "by_parties",
@@ -78,7 +78,6 @@ __all__ = [
     "surfaces",
 ]
 
-By = Literal["parties", "epsilon"]
 # Surfaces and what is written above them; None where a place stays empty.
 Shown = list[tuple[str, Array] | None]
 
@@ -94,11 +93,15 @@ ACROSS, ALONE, PANELS, TALLEST, LETTERS, LINES = 4, 3.0, 4.9, 1.9, 76, 8
 # Subjects side by side, and the height of one in inches. The size of a dot in points: paths whose dots
 # would touch have smaller ones.
 SUBJECTS, SUBJECT, DOT, ROOM = 3, 1.3, 5.0, 330.0
-AXES = {"parties": "Parties", "epsilon": "Epsilon (log scale)"}
-BARS = "Bars: one standard error"
 
-
-# Surfaces
+# A report shows surfaces of at most so many predictors, and of so many domains.
+MOST, DOMAINS = 6, 3
+# In either direction: surfaces are smooth.
+POINTS = 41
+# Dots to an inch of few surfaces and of many: a report is to stay small.
+FEW, DOTS, FEWER_DOTS = 2, 50, 36
+HELD_BACK = "Error on held-out subjects"
+CRITERIA = {"aic": "AIC", "aicc": "AIC, corrected for few subjects", "mv": "AIC by the residuals' covariance"}
 
 
 def surface(
@@ -257,9 +260,6 @@ def _panel(axes: Axes, s: Array, t: Array, values: Array, top: float, ticks: int
     return mesh
 
 
-# Boosting
-
-
 def selection_path(
     chosen: Sequence[str],
     *,
@@ -367,9 +367,6 @@ def stopping(
     return save_figure(figure, path)
 
 
-# Predictions
-
-
 def predictions(
     true: ArrayLike,
     predicted: ArrayLike,
@@ -465,136 +462,80 @@ def _draw_subject(axes: Axes, times: Array, true: Array, predicted: Array, ends:
     few_ticks(axes, 4)
 
 
-# Experiments
-
-
-def privacy_utility(
-    table: "pd.DataFrame | Mapping[str, object]",
-    *,
-    references: Mapping[str, float] | None = None,
-    score: str = "RIL2",
-    better: Literal["lower", "higher"] = "lower",
-    title: str | None = None,
-    provenance: str = "",
-    path: str | Path | None = None,
-) -> Picture:
-    """Draw a score against the epsilon that it costs.
+def pictures(
+    task: "Boosting", state: Array, rounds: "Sequence[Round]", read: Callable[[str], bytes | None]
+) -> list[Figure]:
+    """Return the figures of a run on curves; none before the parties have released anything.
 
     Args:
-        table: One row for each run or mean of runs: `epsilon`, `score`, and where they are known `error`, its
-            standard error, or `low` and `high`, the ends of an interval, and `method`, which parts the rows
-            into lines.
-        references: Scores that cost no epsilon, by name: `open`, and `noise`, the error of the truth itself.
-        score: The name of the score.
-        better: `lower` or `higher`, the good direction.
-        title: The title; by default the best score at the smallest and at the largest epsilon.
-        provenance: The source of the scores.
-        path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
+        task: The bound task.
+        state: The parties' release.
+        rounds: The rounds of the run.
+        read: A file of the run by its name, if it is there.
     """
-    require_word("better", better, ("lower", "higher"))
-    rows = read_table(table, ("epsilon", "score"), ())
-    if "error" in rows and "low" not in rows:
-        rows = _with_ends(rows, "score", "error")
-        provenance = footnote(provenance, "Intervals: one standard error to either side")
-    title = title or scores.best_at_ends(rows, score, lower=better == "lower")
-    return scores.privacy_utility(
-        rows, references=references, score=score, title=title, provenance=provenance, path=path
+    if state.ndim != 1 or not bool(state.any()) or not bool(np.isfinite(state).all()):
+        return []
+    model = task.model(state)
+    figures = _surfaces(model)
+    if model.path:
+        figures.append(_path(model))
+    if len(model.criterion) > 1 and bool(np.isfinite(model.criterion).all()):
+        figures.append(_stopping(model, CRITERIA.get(str(task.stop), HELD_BACK)))
+    return figures
+
+
+def _surfaces(model: "Model") -> list[Figure]:
+    """The surfaces of the strongest predictors; those of one domain share a figure."""
+    importance = model.importance
+    order = sorted(model.selected, key=lambda name: -importance[name])
+    groups: dict[tuple[float, float], list[str]] = {}
+    for name in order[:MOST]:
+        groups.setdefault(model.frames[name].domain, []).append(name)
+    parts = list(groups.items())[:DOMAINS]
+    shown = sum(len(names) for _, names in parts)
+    some = f". {shown} of {len(order)} selected predictors, the strongest" * (shown < len(order))
+    return [
+        Figure(f"surfaces-{number}" if number > 1 else "surfaces", *_draw_domain(model, names, domain, some))
+        for number, (domain, names) in enumerate(parts, start=1)
+    ]
+
+
+def _draw_domain(
+    model: "Model", names: Sequence[str], domain: tuple[float, float], some: str
+) -> tuple[Picture, str]:
+    """The surfaces of predictors of one domain, and where each is the farthest from 0."""
+    s, t = (np.linspace(*ends, POINTS) for ends in (domain, model.frames[model.response].domain))
+    found = {name: model.surface(name, s, t) for name in names}
+    drawn = surfaces(found, s, t, provenance=MODELLED + some)
+    drawn.set_dpi(DOTS if len(names) <= FEW else FEWER_DOTS)
+    told = [_describe_farthest(name, found[name], s, t, model.importance[name]) for name in names]
+    words = f"Effects on {shorten_label(model.response)}, the strongest first: {'; '.join(told)}{some}."
+    return drawn, words
+
+
+def _describe_farthest(name: str, values: Array, s: Array, t: Array, share: float) -> str:
+    """Describe the point at which a surface is farthest from 0, and its share of the model."""
+    row, column = (int(place) for place in np.unravel_index(np.abs(values).argmax(), values.shape))
+    where = f"s = {s[row]:.3g}, t = {t[column]:.3g}"
+    return f"{shorten_label(name)}, {100 * share:.0f} % of the model, is {values[row, column]:.2g} at {where}"
+
+
+def _path(model: "Model") -> Figure:
+    """Draw the predictor that each boosting step improved."""
+    names, steps = list(dict.fromkeys(model.path)), f"{model.steps} step{'s' * (model.steps != 1)}"
+    told = [f"{shorten_label(name)} in {model.path.count(name)}" for name in names[:MOST]]
+    told += [f"{len(names) - MOST} more"] * (len(names) > MOST)
+    words = f"Boosting took {steps}: {', '.join(told)}; first come first."
+    return Figure("selection-path", selection_path(model.path), words)
+
+
+def _stopping(model: "Model", criterion: str) -> Figure:
+    """Draw the criterion that chose the number of steps."""
+    curve = model.criterion
+    chosen = min(model.steps, len(curve) - 1)
+    drawn = stopping(curve, chosen, criterion=criterion)
+    words = (
+        f"{criterion}: {curve[0]:.3g} before the first step, {curve[chosen]:.3g} after {chosen}, where "
+        f"boosting stopped, {curve[-1]:.3g} after {len(curve) - 1}."
     )
-
-
-def by_parties(
-    table: "pd.DataFrame | Mapping[str, object]",
-    *,
-    references: Mapping[str, float] | None = None,
-    score: str = "RIL2",
-    title: str | None = None,
-    provenance: str = "",
-    path: str | Path | None = None,
-) -> Picture:
-    """Draw a score by the number of parties, at the same subjects and the same promise.
-
-    Args:
-        table: One row for each number of parties: `parties`, `score`, and where they are known `error`, its
-            standard error, and `method`, which parts the rows into lines.
-        references: Scores to compare with, by name: `noise`.
-        score: The name of the score.
-        title: The title; by default the range of each method over parties.
-        provenance: The source of the scores.
-        path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
-    """
-    rows = _read(table, "parties", {"score": "error"})
-    figure = picture(2.9, title or _ranges(rows, score), footnote(provenance, BARS * ("error" in rows)))
-    axes = figure.add_subplot()
-    tidy(axes, "Parties that divide the predictors", score)
-    drawn, known = _with_ends(rows, "score", "error"), references or {}
-    labels = levels(axes, known) + score_lines(axes, drawn, "parties", "{:.3f}")
-    ends = np.append(
-        drawn[[name for name in ("score", "low", "high") if name in drawn]], list(known.values())
-    )
-    # From 0: a score that hardly moves is to look as if it hardly moved.
-    axes.set_ylim(min(0.0, 1.08 * float(ends.min())), 1.12 * max(float(ends.max()), 1e-9))
-    mark_values(axes, np.unique(column(rows, "parties")), log=False)
-    label_lines({axes: labels}, gap=8.0)
-    return save_figure(figure, path)
-
-
-def selection(
-    table: "pd.DataFrame | Mapping[str, object]",
-    *,
-    by: By = "parties",
-    title: str | None = None,
-    provenance: str = "",
-    path: str | Path | None = None,
-) -> Picture:
-    """Draw the sensitivity and the specificity of selection by the number of parties or by epsilon.
-
-    Args:
-        table: One row for each run or mean of runs: `parties` or `epsilon`, `sensitivity`, `specificity`, and
-            where they are known `sensitivity_error` and `specificity_error`, their standard errors, and
-            `method`, which parts the rows into lines.
-        by: The horizontal axis.
-        title: The title; by default the lowest of both.
-        provenance: The source of the scores.
-        path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
-    """
-    require_word("by", by, AXES)
-    kinds = {kind: f"{kind}_error" for kind in ("sensitivity", "specificity")}
-    rows = _read(table, by, kinds)
-    lowest = ", ".join(f"{kind} at least {float(rows[kind].min()):.2f}" for kind in kinds)
-    note = footnote(provenance, BARS * any(error in rows for error in kinds.values()))
-    figure = picture(2.6, title or f"Selection of predictors: {lowest}", note)
-    labels: dict[Axes, list[Label]] = {}
-    for axes, (kind, error) in zip(figure.subplots(1, 2, sharey=True), kinds.items(), strict=True):
-        tidy(axes, AXES[by], kind.capitalize())
-        labels[axes] = score_lines(axes, _with_ends(rows, kind, error), by, "{:.2f}")
-        axes.set_ylim(-0.04, 1.06)
-        mark_values(axes, np.unique(column(rows, by)), log=by == "epsilon", letters=20)
-    label_lines(labels, gap=8.0)
-    return save_figure(figure, path)
-
-
-def _read(table: "pd.DataFrame | Mapping[str, object]", by: By, values: Mapping[str, str]) -> "pd.DataFrame":
-    """Read rows of values and their errors, in order; every number is one."""
-    rows = read_table(table, (by, *values), (by, *values, *values.values()))
-    require(bool((rows[by] > 0).all()), by, rows[by].tolist(), "above 0")
-    require_few("method", in_order(rows["method"]))
-    return rows.sort_values(by, kind="stable")
-
-
-def _with_ends(rows: "pd.DataFrame", value: str, error: str) -> "pd.DataFrame":
-    """Rows whose score is this value, with the ends of its interval where its error is known."""
-    rows = rows.assign(score=rows[value])
-    if error not in rows:
-        return rows
-    return rows.assign(low=rows[value] - rows[error], high=rows[value] + rows[error])
-
-
-def _ranges(rows: "pd.DataFrame", score: str) -> str:
-    """Say how far each method moves with the number of parties."""
-    groups = rows.groupby("method", sort=False)["score"]
-    told = [f"{name} {_range(own.to_numpy(dtype=np.float64), '.3f')}".strip() for name, own in groups]
-    return f"{score} with {_range(column(rows, 'parties'), 'g')} parties: {', '.join(told)}"
-
-
-def _range(values: Array, shown: str) -> str:
-    return " to ".join(dict.fromkeys(format(float(end), shown) for end in (values.min(), values.max())))
+    return Figure("stopping", drawn, words)

@@ -8,10 +8,10 @@ each holds clearly more events than its noise.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit.runtime.arrays import Array
 from tacit.survival.life_table import nearest_counts
-from tacit.survival.models.feature_scaling import main_window
 from tacit.survival.models.newton_steps import FOLLOWED
 
 # Intervals for an unknown horizon: two for each doubling of time.
@@ -20,6 +20,8 @@ DOUBLING = np.exp2(np.arange(-40, 41) / 2)
 USUAL, BEND = 6, 1.5
 # Joined intervals hold this many deviations of noise, and no less than this share of the events.
 CLEAR, LEAST = 4.0, 1 / 12
+# The window of a histogram of unknown range exceeds the noise by this many deviations for each cell.
+CERTAIN = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,3 +134,17 @@ def _expect_events(gone: Array, beyond: float, rates: Array) -> Array:
     whole = np.concatenate([shares, np.ones((1, intervals))]) * rates
     before = np.cumsum(whole, axis=1) - whole
     return np.append(gone, beyond) @ np.clip(FOLLOWED - before, 0.0, whole)
+
+
+def main_window(counts: Array, noise: float) -> NDArray[np.bool_]:
+    """Mark the adjacent cells whose counts exceed the noise by most: those of the records.
+
+    The sum of counts, less `CERTAIN` deviations for each cell, is largest there: sums of noise stay short.
+    """
+    above = np.concatenate([[0.0], np.cumsum(counts - CERTAIN * noise)])
+    least = np.minimum.accumulate(above)
+    end = int(np.argmax(above - least))
+    found = np.zeros(len(counts), dtype=np.bool_)
+    if end:
+        found[int(np.argmin(above[:end])) : end] = True
+    return found

@@ -42,9 +42,8 @@ from tacit.sites.table import Table
 from tacit.survival.life_table import refuse_weights, require_grid
 from tacit.survival.models import newton_steps as steps
 from tacit.survival.models.baseline_histogram import DOUBLING, interval_ends
-from tacit.survival.models.feature_scaling import ColumnCells, FeatureScale, column_cells
+from tacit.survival.models.feature_scaling import QUERIED, ColumnCells, FeatureScale, ScaleQuery, column_cells
 from tacit.survival.models.prediction import GridModel, score, score_kaplan_meier
-from tacit.survival.models.scale_query import QUERIED, ScaleQuery
 from tacit.survival.record_checks import advise, require_horizon
 from tacit.survival.targets import require_sites
 

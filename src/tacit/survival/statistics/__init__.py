@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from tacit.runtime.imports import lazy
 
 if TYPE_CHECKING:
-    from tacit.survival.statistics.cox_regression import breslow as breslow
     from tacit.survival.statistics.cox_regression import cox as cox
     from tacit.survival.statistics.cox_regression import proportional_hazards as proportional_hazards
     from tacit.survival.statistics.federated import aalen_johansen as aalen_johansen
+    from tacit.survival.statistics.federated import breslow as breslow
     from tacit.survival.statistics.federated import censoring as censoring
     from tacit.survival.statistics.federated import kaplan_meier as kaplan_meier
     from tacit.survival.statistics.federated import life_table as life_table
@@ -29,7 +29,7 @@ __all__ = [
     "restricted_mean",
 ]
 
-_COX = ("breslow", "cox", "proportional_hazards")
+_COX = ("cox", "proportional_hazards")
 
 __getattr__ = lazy(
     __name__,

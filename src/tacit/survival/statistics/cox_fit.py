@@ -210,7 +210,7 @@ class PrivateCoxFit(CoxFit):
     Args:
         noise_covariance: Addition of the noise to the covariance of the model (columns, columns).
         signal: The least information about any combination of columns, in units of what noise alone could
-            pretend; below `tacit.survival.statistics.private_cox.USABLE` nothing is shown.
+            pretend; below `tacit.survival.statistics.cox_regression.USABLE` nothing is shown.
         table: Exits by interval as they left the sites, for curves that cost nothing more.
     """
 

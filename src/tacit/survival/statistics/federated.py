@@ -1,4 +1,4 @@
-"""Survival curves and log-rank tests across sites, from life tables.
+"""Survival curves, log-rank tests and Breslow's baseline hazard across sites, from life tables.
 
 Open, they equal what all records in one place would give. With `epsilon`, curves and log-rank tests come from
 one noisy histogram of each site, charged before its noise is drawn; a histogram that was paid for once, a
@@ -7,7 +7,7 @@ one noisy histogram of each site, charged before its noise is drawn; a histogram
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, ParamSpec, TypeVar
 
 import numpy as np
@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
-from tacit.errors import Refused, require, require_count, require_positive
+from tacit.errors import Refused, is_between, require, require_count, require_positive
 from tacit.privacy.ledger.payment import PUBLIC, Payment, is_paid
 from tacit.privacy.ledger.store import Ledger
 from tacit.runtime.arrays import Array
@@ -26,6 +26,7 @@ from tacit.sites.federation import RowFederation
 from tacit.sites.record_checks import require_units
 from tacit.sites.table import Table
 from tacit.survival.life_table import (
+    FIRM,
     Grouping,
     LifeTable,
     define_groups,
@@ -340,6 +341,92 @@ def restricted_mean(
     groups = {"all": ("everybody",), "site": table.sites, "group": table.groups}[over]
     named = table.by if column is not None else "site" if by else None
     return restricted_means(table, table.exits(over), groups, until, named, level)
+
+
+@statistic
+def breslow(
+    federation: RowFederation,
+    log_risk: Callable[[Array], Array],
+    table: LifeTable,
+    *,
+    bound: float | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    ledger: Ledger | None = None,
+    key: Key | None = None,
+) -> Estimate:
+    """Breslow's estimate: the cumulative hazard of a record whose log risk is 0, under a public model.
+
+    Args:
+        federation: The sites.
+        log_risk: From features (records, columns) to log hazard ratios (records,): `CoxFit.log_risk`, say.
+        table: Their exits as a `life_table` has counted them, which are not paid for again.
+        bound: Log risks are cut off there and at its negative.
+        epsilon: Cost of the risks for any one record, beside that of the table.
+        delta: As for `life_table`.
+        ledger: As for `life_table`.
+        key: As for `life_table`.
+
+    Guarantee:
+        With `epsilon`, what leaves a site is one histogram that one record more or less moves by at most
+        e^bound (L1 and L2), or in two cells by that if records have an `entry`, plus noise of the scale that
+        was charged.
+    """
+    payment = Payment(epsilon=epsilon, delta=delta, ledger=ledger, key=key, records=federation)
+    private = payment.private
+    if private != (table.variance > 0):
+        raise Refused(
+            "exits and risks must both be private or both be open: give epsilon for both, or for none"
+        )
+    if private and bound is None:
+        raise Refused(
+            "bound = None is not private: the risk of one record is not bounded. Give a bound, such as 2"
+        )
+    require(bound is None or is_between(bound, 0, 700), "bound", bound, "above 0")
+    limit, late = np.inf if bound is None else bound, "entry" in federation.store.targets
+    if private:
+        refuse_weights(federation)
+    sums = {name: _risk_sums(federation.records_of(name), log_risk, limit, table.grid) for name in federation}
+    taken = payment.release_sums(
+        sums, float(np.exp(bound or 0.0)), "sums of risks by interval of exit", 1 + late
+    )
+    staying, exits = _risk_by_interval(taken.cells.sum(axis=0).reshape(1 + late, -1), private), table.exits()
+    noisy = taken.variance * len(sums) * (1 + late) * np.arange(len(staying) + 1, 1, -1)
+    firm = staying >= FIRM * np.sqrt(noisy)
+    known = len(firm) if bool(firm.all()) else int(np.argmin(firm))
+    curve = {"hazard": np.cumsum(ratio(exits.happened[0], staying))}
+    found = estimate(
+        "Breslow baseline hazard", table, exits, curve, known=min(known, exits.reliable_intervals)
+    )
+    if table.provenance == PUBLIC:
+        return found
+    return replace(found, provenance=f"{table.provenance}; {taken.provenance}")
+
+
+def _risk_sums(table: Table, log_risk: Callable[[Array], Array], limit: float, grid: Array) -> Array:
+    """Compute a site's sums of Breslow's estimate: risks by interval of exit, those beyond the grid last.
+
+    Behind them, if records have an entry, risks by the interval in which they come.
+    """
+    risks = np.exp(np.clip(np.asarray(log_risk(table.features), dtype=np.float64), -limit, limit))
+    require(bool(np.isfinite(risks).all()), "log_risk", "NaN or infinity for some records", "finite")
+    weighed = risks * table.targets.get("weight", 1.0)
+    interval = np.searchsorted(grid, table.targets["time"], side="left")
+    leaving = np.bincount(interval, weights=weighed, minlength=len(grid) + 1)
+    if "entry" not in table.targets:
+        return leaving.astype(np.float64)
+    entry = table.targets["entry"]
+    came, late = np.searchsorted(grid, entry, side="right"), entry > 0
+    coming = np.bincount(came[late], weights=weighed[late], minlength=len(grid) + 1)
+    return np.concatenate([leaving, coming]).astype(np.float64)
+
+
+def _risk_by_interval(moves: Array, spread: bool) -> Array:
+    """Return the risk in each interval, from leaving and entering risks (1 or 2, times + 1)."""
+    later = np.cumsum(moves[:, ::-1], axis=1)[:, ::-1]
+    # Records that leave later are at risk, unless they have not entered yet.
+    found = later[0, :-1] - (later[1, 1:] if len(moves) > 1 else 0.0)
+    return found - moves[:, :-1].sum(axis=0) / 2 if spread else found
 
 
 def _causes(given: int | None, tables: Mapping[str, Table], private: bool) -> int:
