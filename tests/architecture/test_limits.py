@@ -10,6 +10,8 @@ PACKAGE = Path(__file__).parents[2] / "src" / "tacit"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 NAMES = [str(path.relative_to(PACKAGE)) for path in SOURCES]
 LINES, FILES, PARAMETERS = 50, 15, 8
+# Of all modules, those that exactly one other imports are at most this share.
+MODULES, SINGLE = 300, 0.1
 # Public signatures that tests/golden freezes, figures, verbs of the command (typer reads options off
 # parameters), and functions that numba compiles.
 MANY_PARAMETERS = {
@@ -18,9 +20,9 @@ MANY_PARAMETERS = {
     "cli/verbs/run.py run",
     "cli/verbs/show.py audit",
     "control/envs/lander_vector.py _play",
-    "control/figures/__init__.py learning_curves",
-    "control/figures/__init__.py overlay",
-    "control/figures/__init__.py side_by_side",
+    "control/figures/learning.py learning_curves",
+    "control/figures/learning.py overlay",
+    "control/figures/learning.py side_by_side",
     "control/figures/maps.py weight_map",
     "functional/data/__init__.py simulate",
     "functional/figures/__init__.py predictions",
@@ -58,6 +60,38 @@ def test_a_function_holds_one_thought():
 def test_a_folder_holds_at_most_fifteen_files():
     counts = Counter(str(path.parent.relative_to(PACKAGE)) for path in SOURCES)
     assert {folder: count for folder, count in counts.items() if count > FILES} == {}
+
+
+def importers() -> dict[str, set[str]]:
+    """For each module, the modules that import it anywhere: at the top, in functions, for types."""
+    known = {name_of(path): path for path in SOURCES}
+    found: dict[str, set[str]] = {name: set() for name in known}
+    for name, path in known.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module is not None
+                assert not node.level
+                whole = [f"{node.module}.{alias.name}" for alias in node.names]
+                imported = {one if one in known else node.module for one in whole}
+            elif isinstance(node, ast.Import):
+                imported = {alias.name for alias in node.names}
+            else:
+                continue
+            for one in imported & known.keys() - {name}:
+                found[one].add(name)
+    return found
+
+
+def name_of(path: Path) -> str:
+    """The dotted name of a module."""
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_a_module_that_one_other_imports_belongs_into_it():
+    packages = {name_of(path) for path in SOURCES if path.name in ("__init__.py", "__main__.py")}
+    single = sorted(name for name, by in importers().items() if len(by) == 1 and name not in packages)
+    assert len(SOURCES) <= MODULES
+    assert len(single) <= SINGLE * len(SOURCES), single
 
 
 def test_nothing_lies_loose_beside_the_tree_of_errors():

@@ -391,7 +391,7 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
         self, state: Array, rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"
     ) -> "list[Figure]":
         """Return the figures of a report: learning curves, and returns in each world."""
-        from tacit.control.figures.report import pictures
+        from tacit.control.figures import pictures
 
         return pictures(self, state, rounds, read)
 

@@ -40,6 +40,8 @@ Row = dict[str, Any]
 Announce = Callable[[str], None]
 CELLS = "cells.jsonl"
 LEVEL = 0.95
+# The smallest number of seeds whose interval says something about other seeds.
+ENOUGH = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -374,6 +376,15 @@ def student_interval(values: Sequence[float] | Array) -> tuple[float, float]:
         float(student.ppf(0.5 + LEVEL / 2, len(many) - 1)) * float(many.std(ddof=1)) / math.sqrt(len(many))
     )
     return float(many.mean()) - reach, float(many.mean()) + reach
+
+
+def interval_of(values: Sequence[float]) -> tuple[float | None, float | None, str | None]:
+    """Return the ends of an interval of these values, and its kind, `t` or `range`; none for one value."""
+    if len(values) < 2:
+        return None, None, None
+    if len(values) < ENOUGH:
+        return float(min(values)), float(max(values)), "range"
+    return *student_interval(values), "t"
 
 
 def count_words(count: int, word: str, rest: str = "") -> str:

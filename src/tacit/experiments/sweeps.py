@@ -146,6 +146,30 @@ class Sweep(CellBatch[SweepCell, "SweepResult"]):
         )
 
     @property
+    def promise(self) -> str:
+        """The promise that all private runs share, in words."""
+        promise = self.example.privacy
+        if isinstance(promise, Open):
+            return "none: every run is open"
+        again = ", REHEARSAL" * promise.rehearsal
+        return f"to any one {promise.unit}, delta {promise.delta:g}{again}"
+
+    @property
+    def provenance(self) -> str:
+        """Provenance of the figures: experiment, task, seeds, rehearsal."""
+        promise, seeds = self.example.privacy, len(self.seeds)
+        told = (
+            f"{self.experiment.name}: {self.experiment.task.kind}, mean of {seeds} seed{'s' * (seeds != 1)}"
+        )
+        if isinstance(promise, Privacy) and promise.rehearsal:
+            told += "; REHEARSAL: the noise repeats with the seed and gives no protection"
+        return told
+
+    def is_numeric(self, key: str) -> bool:
+        """Return True if all values of a key are numbers."""
+        return all(isinstance(sort_value(text), float) for text in self.swept[key])
+
+    @property
     def combinations(self) -> tuple[Changes, ...]:
         """Every combination of values; those of the last key change first."""
         every = product(*self.swept.values())

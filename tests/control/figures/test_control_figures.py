@@ -141,7 +141,7 @@ def test_no_figure_is_left_open():
 
     figures.overlay(returns(seeds=1))
     assert pyplot.get_fignums() == []
-    for module in ("", ".maps"):
+    for module in ("", ".learning", ".maps"):
         assert "pyplot" not in inspect.getsource(sys.modules[f"tacit.control.figures{module}"])
 
 

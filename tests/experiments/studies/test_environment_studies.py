@@ -19,7 +19,7 @@ from tacit.control.history import History
 from tacit.control.tasks import PPO
 from tacit.errors import InvalidFile, InvalidValue, Refused, RunUnusable, TooFewSites
 from tacit.experiments import experiment, studies
-from tacit.experiments.studies import environment_figures, environments
+from tacit.experiments.studies import environment_results, environments
 from tacit.experiments.studies.environment_results import WorldStudyResult
 from tacit.experiments.studies.environments import WorldCell
 from tacit.experiments.studies.regimes import merge
@@ -216,7 +216,7 @@ def test_a_figure_that_cannot_be_drawn_is_told_of_and_left_out(whole, tmp_path, 
     def wanted(studied):
         return {"good": Path.touch, "bad": lambda place: maps.weight_map([], [], [], [], key=Key(0))}
 
-    monkeypatch.setattr(environment_figures, "drawings", wanted)
+    monkeypatch.setattr(environment_results, "drawings", wanted)
     lines: list[str] = []
     assert list(whole.figures(tmp_path / "figures", announce=lines.append)) == ["good"]
     (line,) = lines
@@ -235,7 +235,7 @@ def test_weights_that_were_kept_are_drawn_as_maps(whole, tmp_path, monkeypatch):
         256 * numbers,
         numbers,
     ).save(place)
-    wanted = environment_figures.drawings(whole)
+    wanted = environment_results.drawings(whole)
     place.write_bytes(before)
     assert list(wanted) == [*FIGURES, "weights-t-sne-federated", "weights-umap-federated"]
     wanted["weights-t-sne-federated"](tmp_path / "map.png")
@@ -488,7 +488,7 @@ def test_what_a_regime_cannot_have_is_refused_before_anything_is_written(changes
 
 def test_the_command_plans_runs_and_shows_a_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(environment_figures, "drawings", lambda studied: {"curves": Path.touch})
+    monkeypatch.setattr(environment_results, "drawings", lambda studied: {"curves": Path.touch})
     path = written(tmp_path, WHOLE)
     small = ("--set", "study.replicates=1")
     code, out, _ = told("plan", path, *small)

@@ -4,34 +4,48 @@
     experiments    scenarios, privacy_return
     rounds         memberships, drift
     weights        weight_map
+    report         pictures, all figures of a run
 
 Each gives a matplotlib figure, and keeps it in a file if a `path` is named. A regime is a way to train, such
 as `federated` or `alone`; regimes and worlds come in the order of the table, so a regime has one color in
 all figures of tables of one order. What a figure shows has left the sites already.
 """
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
-from matplotlib.ticker import FuncFormatter, MaxNLocator
-from numpy.typing import ArrayLike
-from scipy.stats import t as student
+from matplotlib.ticker import MaxNLocator
 
-from tacit.control.figures.maps import drift, memberships, short_steps, weight_map
-from tacit.errors import require, require_count, require_word
+from tacit.control.figures.learning import (
+    TARGET,
+    UNSEEN,
+    ReturnCurve,
+    curve_by_round,
+    draw_curves,
+    extremes,
+    format_return,
+    leaders,
+    limit_range,
+    world_title,
+)
+from tacit.control.figures.learning import learning_curves as learning_curves
+from tacit.control.figures.learning import overlay as overlay
+from tacit.control.figures.learning import side_by_side as side_by_side
+from tacit.control.figures.maps import FEWEST, LOOKED, SHARED, drift, memberships, weight_map
+from tacit.control.history import HISTORY, History
+from tacit.errors import InvalidFile, require
+from tacit.reports.page.blocks import Figure
 from tacit.reports.plots import (
-    ROUND,
-    band,
     dots,
     footnote,
     in_order,
-    line,
     name_rows,
     panels,
     reach,
@@ -42,11 +56,14 @@ from tacit.reports.plots import (
 )
 from tacit.reports.plots import privacy_utility as scores
 from tacit.reports.plots.style import (
+    BODY,
     GREY,
+    PALETTE,
+    RULE,
     SMALL,
-    Label,
     Picture,
     colour,
+    ink,
     label_lines,
     picture,
     save_figure,
@@ -54,9 +71,14 @@ from tacit.reports.plots.style import (
     tidy,
 )
 from tacit.runtime.arrays import Array
+from tacit.runtime.keys import Key
+from tacit.runtime.tables import parse
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tacit.control.tasks import PPO
+    from tacit.learning.record import Round
 
 __all__ = [
     "drift",
@@ -69,337 +91,23 @@ __all__ = [
     "weight_map",
 ]
 
-By = Literal["world", "regime"]
-Band = Literal["range", "interval"]
-
-STEPS = "Environment steps per site"
-PANEL = 1.5
-# Letters of a name that fit beside two panels; more rows than the second number fill a page.
-SHORT, DOWN = 12, 6
-# More points than these cannot be seen in a line.
-POINTS = 400
-LEVEL = 0.95
 # Worlds side by side; a regime in inches: its dot, and a number above it.
 ACROSS, HIGH = 4, 0.26
 UNTRAINED = "untrained"
-# From which return on a lander has solved its world (Gymnasium).
-TARGET = 200.0
-# Names of a world that no site trains in, without a name of its own.
-UNSEEN = ("unseen",)
-# Number of worlds that a title names; of more it gives the number.
-NAMED = 4
+Read = Callable[[str], bytes | None]
 
-
-# Returns in words
-
-
-def world_title(world: str, unseen: Collection[str]) -> str:
-    """Return the title of a world, and mark it if no site trains in it."""
-    return f"{world} (unseen)" if world in unseen and world not in UNSEEN else world
-
-
-def format_return(value: float) -> str:
-    """Format a return without digits that are within chance."""
-    # Adding 0 turns minus zero into zero.
-    return f"{round(value) + 0:d}" if abs(value) >= 10 else f"{round(value, 1) + 0:g}"
-
-
-def leaders(best: Mapping[str, tuple[str, float]]) -> str:
-    """Name the best regime of each world, or count its worlds, in words.
-
-    Args:
-        best: The best regime and its return, by world.
-    """
-    if len(best) > NAMED:
-        (first, most), *others = Counter(regime for regime, _ in best.values()).most_common()
-        told = [f"{first} in {most} of {len(best)} worlds", *(f"{name} in {count}" for name, count in others)]
-        return "; ".join(told)
-    told = {
-        regime: ", ".join(
-            f"{world} ({format_return(value)})" for world, (name, value) in best.items() if name == regime
-        )
-        for regime in dict.fromkeys(name for name, _ in best.values())
-    }
-    return "; ".join(f"{regime} in {worlds}" for regime, worlds in told.items())
-
-
-def draw_target(axes: Axes, target: float, *, told: bool) -> None:
-    """Draw a thin line where a world counts as solved, with a label on request."""
-    axes.axhline(target, color=GREY, linewidth=0.6, zorder=1)
-    if told:
-        words = f"solved: {format_return(target)}"
-        write(axes, words, (0, target), (3, -2), "row", fontsize=SMALL, color=GREY, ha="left", va="top")
-
-
-# Learning
-
-
-@dataclass(frozen=True, eq=False)
-class ReturnCurve:
-    """Returns along training: their mean and the ends of their band (places,).
-
-    Args:
-        at: After how many steps, or in which rounds.
-        mean: The mean.
-        low: The lower ends.
-        high: The upper ends.
-    """
-
-    at: Array
-    mean: Array
-    low: Array
-    high: Array
-
-    @property
-    def last(self) -> float:
-        """Last mean return."""
-        return float(self.mean[-1])
-
-    def __str__(self) -> str:
-        return f"from {format_return(float(self.mean[0]))} to {format_return(self.last)}"
-
-
-def learning_curves(
-    table: "pd.DataFrame | Mapping[str, object]",
-    *,
-    by: By = "world",
-    target: float | None = TARGET,
-    unseen: Collection[str] = UNSEEN,
-    band: Band = "range",
-    window: int = 1,
-    lowest: float | None = None,
-    title: str | None = None,
-    provenance: str = "",
-    path: str | Path | None = None,
-) -> Picture:
-    """Draw returns against environment steps: a panel for each world, and in it a line for each regime.
-
-    Args:
-        table: One row for each return: `regime`, `world`, `seed`, `steps` of one site until then, `return`,
-            and `site` where sites are looked at after different steps. Sites are averaged within a seed, so
-            that bands are over seeds; curves of one line are compared at steps where all of them are known.
-        by: The unit of a panel: a world, or a regime, with a line for each world.
-        target: The return from which on a world counts as solved; None draws no line.
-        unseen: Worlds that no site has trained in; they come last.
-        band: From the lowest to the highest seed, or the 95 % interval of the mean (Student's t).
-        window: Number of returns of a curve, up to and with its own, that a point averages: 1 for scores,
-            about 100 for single episodes.
-        lowest: End of the axis; lower returns are cut off.
-        title: The title; by default the last returns.
-        provenance: Source of the returns.
-        path: A file to keep the figure in, `.png`, `.svg` or `.pdf`.
-    """
-    require_word("by", by, ("world", "regime"))
-    rows = _returns(table, band, window)
-    worlds, regimes = in_order(rows["world"], unseen), in_order(rows["regime"])
-    names, lines = (
-        (worlds, require_few("regime", regimes)) if by == "world" else (regimes, require_few("world", worlds))
-    )
-    within = "regime" if by == "world" else "world"
-    curves = {name: _curves(rows[rows[by] == name], within, lines, band, window) for name in names}
-    words = {name: world_title(name, unseen) if name in worlds else name for name in [*names, *lines]}
-    title = title or (_highest(curves, words) if by == "world" else _steadiest(curves, words))
-    longest = max(len(words[name]) for name in lines)
-    across = 1 if len(names) == 1 or (longest > SHORT and len(names) <= DOWN) else 2
-    down = -(-len(names) // across)
-    note = _note(rows, provenance, band, window, lowest)
-    figure = picture(0.4 + PANEL * down + 0.9 * (down == 1), title, note)
-    labels: dict[Axes, list[Label]] = {}
-    for name, panel in zip(names, panels(figure, len(names), across), strict=True):
-        panel.frame(words[name], STEPS, "Return")
-        labels[panel.axes] = draw_curves(
-            panel.axes, curves[name], {line: words[line] for line in lines}, lowest
-        )
-    _limit(list(labels), [curve for found in curves.values() for curve in found.values()], target, lowest)
-    label_lines(labels)
-    return save_figure(figure, path)
-
-
-def side_by_side(
-    table: "pd.DataFrame | Mapping[str, object]",
-    *,
-    target: float | None = TARGET,
-    unseen: Collection[str] = UNSEEN,
-    band: Band = "range",
-    window: int = 1,
-    lowest: float | None = None,
-    title: str | None = None,
-    provenance: str = "",
-    path: str | Path | None = None,
-) -> Picture:
-    """Draw a panel for each regime, and in it a line for each world; arguments as of `learning_curves`."""
-    return learning_curves(
-        table, by="regime", target=target, unseen=unseen, band=band, window=window, lowest=lowest,
-        title=title, provenance=provenance, path=path,
-    )  # fmt: skip
-
-
-def overlay(
-    table: "pd.DataFrame | Mapping[str, object]",
-    *,
-    target: float | None = TARGET,
-    unseen: Collection[str] = UNSEEN,
-    band: Band = "range",
-    window: int = 1,
-    lowest: float | None = None,
-    title: str | None = None,
-    provenance: str = "",
-    path: str | Path | None = None,
-) -> Picture:
-    """Draw all regimes in one panel, each as the mean over the worlds that sites train in.
-
-    A world counts once, however many sites it has. Arguments as of `learning_curves`.
-    """
-    rows = _returns(table, band, window)
-    rows = rows[~rows["world"].isin(list(unseen))]
-    require(len(rows) > 0, "unseen", list(unseen), "not all worlds")
-    worlds, regimes = in_order(rows["world"]), require_few("regime", in_order(rows["regime"]))
-    for regime, own in rows.groupby("regime", sort=False):
-        known, allowed = in_order(own["world"]), f"the same as of all others: {', '.join(worlds)}"
-        require(set(known) == set(worlds), f"the worlds of {regime}", known, allowed)
-    curves = _curves(rows, "regime", regimes, band, window)
-    note = f"{_note(rows, provenance, band, window, lowest)} Lines: means over {', '.join(worlds)}."
-    figure = picture(3.0, title or _final_title(curves), note)
-    axes = figure.add_subplot()
-    tidy(axes, STEPS, "Return")
-    labels = draw_curves(axes, curves, {name: name for name in regimes}, lowest)
-    _limit([axes], list(curves.values()), target, lowest)
-    label_lines({axes: labels})
-    return save_figure(figure, path)
-
-
-def _returns(table: "pd.DataFrame | Mapping[str, object]", band: str, window: int) -> "pd.DataFrame":
-    """The rows, once each is found to be a return after some steps."""
-    require_word("band", band, ("range", "interval"))
-    require_count("window", window)
-    rows = read_table(table, ("regime", "world", "seed", "steps", "return"), ("steps", "return"))
-    require(bool((rows["steps"] >= 0).all()), "steps", float(rows["steps"].min()), "at least 0")
-    return rows.assign(regime=rows["regime"].astype(str), world=rows["world"].astype(str))
-
-
-def _curves(
-    rows: "pd.DataFrame", by: str, names: Sequence[str], band: Band, window: int
-) -> dict[str, ReturnCurve]:
-    """A curve for each name that the rows have."""
-    groups = {name: rows[rows[by] == name] for name in names}
-    return {name: _curve(own, name, band, window) for name, own in groups.items() if len(own)}
-
-
-def _curve(rows: "pd.DataFrame", name: str, band: Band, window: int) -> ReturnCurve:
-    """Average over sites, then over worlds, then over seeds, at steps where every curve is known."""
-    import pandas as pd
-
-    levels = ["seed", "world"] + ["site"] * ("site" in rows)
-    found = rows.groupby([*levels, "steps"])["return"].mean().reset_index("steps")
-    groups = list(found.groupby(level=levels))
-    curves = [own[["steps", "return"]].to_numpy(dtype=np.float64).T for _, own in groups]
-    low, high = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
-    require(low <= high, f"steps of {name}", f"of {len(curves)} curves", "some that are within all curves")
-    grid: Array = np.unique(np.concatenate([steps for steps, _ in curves]))
-    grid = grid[(grid >= low) & (grid <= high)]
-    if len(grid) > POINTS:
-        grid = np.linspace(float(low), float(high), POINTS)
-    heights = np.array([np.interp(grid, steps, _running(returns, window)) for steps, returns in curves])
-    index = pd.MultiIndex.from_tuples([key for key, _ in groups], names=levels)
-    worlds = pd.DataFrame(heights, index=index).groupby(level=["seed", "world"]).mean()
-    seeds = worlds.groupby(level="seed").mean().to_numpy(dtype=np.float64)
-    return ReturnCurve(grid, seeds.mean(axis=0), *_ends(seeds, band))
-
-
-def _running(values: Array, window: int) -> Array:
-    """Return moving averages of `window` values; of fewer at the start."""
-    sums = np.cumsum(np.append(0.0, values))
-    last = np.arange(1, len(values) + 1)
-    first = np.maximum(last - window, 0)
-    return (sums[last] - sums[first]) / (last - first)
-
-
-def _ends(seeds: Array, band: Band) -> tuple[Array, Array]:
-    """The ends of a band over seeds (seeds, steps); one seed alone has none."""
-    if band == "range" or len(seeds) == 1:
-        return seeds.min(axis=0), seeds.max(axis=0)
-    half = float(student.ppf(0.5 + LEVEL / 2, len(seeds) - 1)) * seeds.std(axis=0, ddof=1)
-    mean, half = seeds.mean(axis=0), half / np.sqrt(len(seeds))
-    return mean - half, mean + half
-
-
-def draw_curves(
-    axes: Axes, curves: Mapping[str, ReturnCurve], words: Mapping[str, str], lowest: float | None = None
-) -> list[Label]:
-    """Draw each curve, with its band, in the color of its place among all names."""
-    labels: list[Label] = []
-    for place, name in enumerate(words):
-        if name in curves:
-            curve, shade = curves[name], colour(place)
-            if (curve.high > curve.low).any():
-                band(axes, curve.at, curve.low, curve.high, shade)
-            line(axes, curve.at, curve.mean, shade)
-            height = curve.last if lowest is None else max(curve.last, lowest)
-            labels.append(Label(height, f"{words[name]} {format_return(curve.last)}", shade))
-    return labels
-
-
-def _limit(
-    panels: Sequence[Axes], curves: Sequence[ReturnCurve], target: float | None, lowest: float | None
-) -> None:
-    """Give all panels the same axes, and a thin line where a world counts as solved."""
-    ends = [[curve.low.min(), curve.high.max()] for curve in curves]
-    low, high = _range(ends, target, lowest)
-    last = max(float(curve.at[-1]) for curve in curves)
-    edge = 0.05 * max(high - low, 1.0)
-    for place, axes in enumerate(panels):
-        axes.set_ylim(low - edge * (lowest is None), high + edge)
-        axes.set_xlim(0, 1.01 * max(last, 1.0))
-        axes.xaxis.set_major_locator(MaxNLocator(5, steps=ROUND))
-        axes.xaxis.set_major_formatter(FuncFormatter(short_steps))
-        if target is not None:
-            draw_target(axes, target, told=place == 0)
-
-
-def _range(ends: ArrayLike, target: float | None, lowest: float | None) -> tuple[float, float]:
-    """Return the range of an axis of returns."""
-    low, high = float(np.min(ends)), float(np.max(ends))
-    low, high = (low, high) if target is None else (min(low, target), max(high, target))
-    require(lowest is None or lowest < high, "lowest", lowest, f"below the highest return, {high:g}")
-    return low if lowest is None else lowest, high
-
-
-def _note(rows: "pd.DataFrame", provenance: str, band: Band, window: int, lowest: float | None) -> str:
-    """Return a note on the source of returns, bands and points."""
-    seeds = rows["seed"].nunique()
-    ends = "the lowest to the highest of" if band == "range" else "95 % intervals of means over"
-    return footnote(
-        provenance,
-        f"Bands: {ends} {seeds} seeds" if seeds > 1 else "One seed",
-        f"Points: means of {window} returns" if window > 1 else "",
-        "" if lowest is None else f"Returns below {lowest:g} are cut off",
-    )
-
-
-def _highest(curves: Mapping[str, Mapping[str, ReturnCurve]], words: Mapping[str, str]) -> str:
-    """Return a title with the regime that ends highest in each world."""
-    best = {world: max(found, key=lambda name: found[name].last) for world, found in curves.items()}
-    told = leaders({words[world]: (name, curves[world][name].last) for world, name in best.items()})
-    return f"Highest at the end: {told}"
-
-
-def _steadiest(curves: Mapping[str, Mapping[str, ReturnCurve]], words: Mapping[str, str]) -> str:
-    """Return a title with the regime that ends highest in its worst world."""
-    worst = {regime: min(found, key=lambda name: found[name].last) for regime, found in curves.items()}
-    best = max(worst, key=lambda regime: curves[regime][worst[regime]].last)
-    ends = format_return(curves[best][worst[best]].last)
-    return f"Highest in its worst world: {best} ({ends} in {words[worst[best]]})"
-
-
-def _final_title(curves: Mapping[str, ReturnCurve]) -> str:
-    """Return a title with the last return of each regime, the best first, and the number of steps."""
-    order = sorted(curves, key=lambda name: -curves[name].last)
-    told = ", ".join(f"{name} ({format_return(curves[name].last)})" for name in order)
-    steps = sorted({short_steps(float(curve.at[-1])) for curve in curves.values()})
-    return f"After {steps[0]} steps per site: {told}" if len(steps) == 1 else f"At the end: {told}"
-
-
-# Experiments
+MOST = len(PALETTE)
+# Letters of a name beside a line.
+LETTERS = 18
+# On a map, more models than these are a cloud; and the most sites that are drawn in groups.
+MODELS, TIMES, GROUPED = 240, 12, 60
+# A history of more bytes is not looked into for a report.
+LARGEST = 32 * 2**20
+SEVERAL = re.compile(r"model-\d+")
+SUMMARY, EXPERIMENT = "summary.json", "experiment.toml"
+WAYS = {"alone": "each site alone", "pooled": "pooled"}
+# Height of a row of worlds, in inches; and distance between ways to train in it.
+ROW_HIGH, APART = 0.3, 0.2
 
 
 def scenarios(
@@ -434,7 +142,7 @@ def scenarios(
     note = footnote(provenance, "Dots: mean returns, bold the highest. Bars: 95 % intervals", line)
     down, across = -(-len(worlds) // ACROSS), min(ACROSS, len(worlds))
     figure = picture(down * (0.35 + HIGH * len(regimes)) + 0.3, title or _leaders(rows, worlds), note)
-    low, high = _range(rows[["low", "high"]], target, lowest)
+    low, high = limit_range(rows[["low", "high"]], target, lowest)
     for world, panel in zip(worlds, panels(figure, len(worlds), across), strict=True):
         panel.frame(world_title(world, unseen), "Return", "")
         name_rows(panel.axes, [shorten_label(name) for name in regimes], below=0.6)
@@ -523,3 +231,255 @@ def _dots(axes: Axes, rows: "pd.DataFrame", regimes: Sequence[str], lowest: floa
                 axes, format_return(mean), (spot, place), (0, 3), va="bottom", fontsize=SMALL,
                 fontweight=weight, path_effects=halo,
             )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class WorldNames:
+    """Worlds of a run by name.
+
+    Args:
+        names: Worlds whose returns are reported separately; none where all are alike.
+        unseen: Those of them that no site trains in.
+    """
+
+    names: tuple[str, ...]
+    unseen: tuple[str, ...] = ()
+
+    def world_of(self, site: str) -> str:
+        """Return the world of a site, whose copies are numbered; empty where that is not known."""
+        stem = re.sub(r"-\d+$", "", site)
+        return next((name for name in (site, stem) if name in self.names), "")
+
+    def title(self, name: str) -> str:
+        """Return the title of a world."""
+        return world_title(shorten_label(name, 20), [shorten_label(one, 20) for one in self.unseen])
+
+
+def pictures(task: "PPO", state: Array, rounds: "Sequence[Round]", read: Read) -> list[Figure]:
+    """The figures of a run of agents.
+
+    Args:
+        task: The task.
+        state: One model (coordinates), or several (models, coordinates).
+        rounds: The record of the rounds.
+        read: A file of the run by its name, if it is there.
+    """
+    worlds = _worlds(rounds, read)
+    found = (
+        _by_round(rounds, worlds, several=state.ndim > 1),
+        _training(rounds, worlds),
+        _at_the_end(read, worlds),
+        _groups(rounds, worlds),
+        _map(read, worlds, several=state.ndim > 1),
+    )
+    return [figure for figure in found if figure is not None]
+
+
+def _worlds(rounds: "Sequence[Round]", read: Read) -> WorldNames:
+    """The worlds that scores and experiment name."""
+    scores = in_order(name for entry in rounds for name in entry.scores if name.startswith("return@"))
+    try:
+        data = parse((read(EXPERIMENT) or b"").decode(errors="replace"), EXPERIMENT).get("data", {})
+    except InvalidFile:
+        data = {}
+    names = tuple(name.removeprefix("return@") for name in scores)
+    return WorldNames(names, tuple(name for name in names if name in data.get("unseen", {})))
+
+
+def _draw(courses: Mapping[str, ReturnCurve], title: str, note: str) -> Picture:
+    """Draw returns round by round, each line with its name and its last value beside it."""
+    figure = picture(2.6, title, note)
+    axes = figure.add_subplot()
+    tidy(axes, "Round", "Return")
+    labels = draw_curves(axes, courses, {name: shorten_label(name, LETTERS) for name in courses})
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
+    axes.margins(x=0.01)
+    label_lines({axes: labels})
+    return figure
+
+
+def _by_round(rounds: "Sequence[Round]", worlds: WorldNames, *, several: bool) -> Figure | None:
+    """The return in each world after every round."""
+    numbers, courses = [entry.number for entry in rounds], dict[str, ReturnCurve]()
+    for name in worlds.names:
+        values = [[entry.scores.get(f"return@{name}", np.nan)] for entry in rounds]
+        if (found := curve_by_round(numbers, np.array(values))) is not None:
+            courses[worlds.title(name)] = found
+    if not courses:
+        return None
+    shown, some = extremes(courses)
+    low, high = (choose(courses, key=lambda name: courses[name].last) for choose in (min, max))
+    ends = [f"{format_return(courses[name].last)} in {name}" for name in dict.fromkeys((low, high))]
+    title = f"Return after round {rounds[-1].number}: {' to '.join(ends)}"
+    own = "Sites have different models: each plays in its own world, all in unseen ones" * several
+    note = footnote("Means of greedy episodes after every round, on other seeds than in training", own, some)
+    told = [f"{name} {one}" for name, one in shown.items()]
+    words = f"Return in each world over {len(rounds)} rounds: {'; '.join(told)}. {some}".strip()
+    return Figure("returns-by-round", _draw(shown, title, note), words)
+
+
+def _training(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:
+    """Draw the training returns; by site, or of many sites by world."""
+    sites, numbers = in_order(name for entry in rounds for name in entry.diary), [e.number for e in rounds]
+    groups = _group_sites(sites, worlds)
+    courses: dict[str, ReturnCurve] = {}
+    for name, own in groups.items():
+        rows = [[_mean(entry.diary.get(site, {}).get("returns", ())) for site in own] for entry in rounds]
+        if (found := curve_by_round(numbers, np.array(rows, dtype=np.float64))) is not None:
+            courses[name] = found
+    if not courses:
+        return None
+    first, last = (np.mean([one.mean[end] for one in courses.values()]) for end in (0, -1))
+    means = [format_return(float(value)) for value in (first, last)]
+    title = f"Training episodes: mean return {means[0]} at first, {means[1]} at last"
+    bands = f"Lines: means of sites. Bands: the lowest to the highest of {len(sites)} sites"
+    note = footnote(
+        "Reported by the sites: means over the episodes of a round, with random actions",
+        bands * (len(groups) < len(sites)),
+    )
+    told = [f"{name} {one}" for name, one in courses.items()]
+    words = f"Mean return of training episodes over {len(rounds)} rounds: {'; '.join(told)}."
+    return Figure("training-returns", _draw(courses, title, note), words)
+
+
+def _group_sites(sites: Sequence[str], worlds: WorldNames) -> dict[str, list[str]]:
+    """Group the sites that share a line: each alone, by world, or all."""
+    if len(sites) <= MOST:
+        return {shorten_label(site): [site] for site in sites}
+    homes = [worlds.world_of(site) for site in sites]
+    if "" in homes or len(set(homes)) > MOST:
+        return {"all sites": list(sites)}
+    pairs = list(zip(sites, homes, strict=True))
+    return {worlds.title(name): [site for site, home in pairs if home == name] for name in in_order(homes)}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")
+
+
+def _at_the_end(read: Read, worlds: WorldNames) -> Figure | None:
+    """The return in each world and in all of them, by every way to train that was tried."""
+    said = cast("dict[str, Any]", msgspec.json.decode(read(SUMMARY) or b"{}"))
+    compared = cast("dict[str, dict[str, float]]", said.get("baselines", {}))
+    ways: dict[str, dict[str, float]] = {"federated": said.get("scores", {})}
+    ways |= {WAYS.get(name, name): scores for name, scores in compared.items()}
+    ways = {name: scores for name, scores in list(ways.items())[:MOST] if "return" in scores}
+    if len(worlds.names) < 2 or not ways:
+        return None
+    rows = {
+        "all (95 % interval)": "return",
+        **{worlds.title(name): f"return@{name}" for name in worlds.names},
+    }
+    shown = dict(list(rows.items())[: 2 * MOST])
+    federated = next(iter(ways.values()))
+    title = (
+        f"Return at the end: {format_return(federated['return'])} over all environments that a site trains in"
+    )
+    some = f"{len(shown) - 1} of {len(worlds.names)} worlds" * (len(shown) < len(rows))
+    note = footnote("Means of greedy episodes in Gymnasium, on other seeds than in training", some)
+    told = [
+        f"{row}: "
+        + ", ".join(f"{way} {format_return(own[name])}" for way, own in ways.items() if name in own)
+        for row, name in shown.items()
+    ]
+    figure = _dots_by_way(shown, ways, title, note)
+    return Figure("returns-by-world", figure, f"Return at the end. {'; '.join(told)}.")
+
+
+def _dots_by_way(
+    rows: Mapping[str, str], ways: Mapping[str, Mapping[str, float]], title: str, note: str
+) -> Picture:
+    """Draw a row for each world, with a dot for every way to train and its interval."""
+    figure = picture(0.6 + ROW_HIGH * len(rows), title, note)
+    axes = figure.add_subplot()
+    tidy(axes, "Return", "")
+    for place, found in enumerate(ways.values()):
+        shift = (place - (len(ways) - 1) / 2) * min(APART, 0.7 / len(ways))
+        heights = [row + shift for row, name in enumerate(rows.values()) if name in found]
+        dots(axes, [found[name] for name in rows.values() if name in found], heights, colour(place))
+        if {"return_low", "return_high"} <= set(found):
+            ends = found["return_low"], found["return_high"]
+            axes.hlines(shift, *ends, color=colour(place), linewidth=1.2)
+    name_rows(axes, list(rows), above=0.5, below=0.5)
+    axes.grid(visible=False)
+    for row in range(len(rows)):
+        axes.axhline(row + 0.5, color=RULE, linewidth=0.5, zorder=0)
+    axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 4, 5, 10]))
+    # The key of colors stands to the right, one below the other.
+    for place, name in enumerate(ways):
+        aside, shade = (10, -BODY * (0.8 + 1.5 * place)), ink(colour(place))
+        write(axes, shorten_label(name, 18), (1, 1), aside, "axes", ha="left", color=shade)
+    return figure
+
+
+def _groups(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:
+    """Draw the model of each site, round by round, where there are several."""
+    rows = [
+        {"site": site, "world": worlds.world_of(site), "round": entry.number, "cluster": place + 1}
+        for entry in rounds
+        for site, place in entry.clusters.items()
+    ]
+    sites, homes = {row["site"] for row in rows}, {row["world"] for row in rows}
+    clusters = {row["cluster"] for row in rows}
+    if not rows or "" in homes or len(homes) < 2 or len(sites) > GROUPED or len(clusters) > MOST:
+        return None
+    table = {name: [row[name] for row in rows] for name in rows[0]}
+    figure = memberships(table, provenance="Clusters of the sites")
+    last = [f"model {number}: {', '.join(members)}" for number, members in _members(rounds[-1]).items()]
+    return Figure("clusters", figure, f"{_title(figure)}. In the last round, {'; '.join(last)}.")
+
+
+def _title(figure: Picture) -> str:
+    """The title in one line."""
+    return " ".join(figure.get_suptitle().split())
+
+
+def _members(entry: "Round") -> dict[int, list[str]]:
+    """The sites of each model, numbered from 1."""
+    pairs = entry.clusters.items()
+    return {
+        place + 1: [shorten_label(site) for site, own in pairs if own == place]
+        for place in sorted(set(entry.clusters.values()))
+    }
+
+
+def _map(read: Read, worlds: WorldNames, *, several: bool) -> Figure | None:
+    """The models of the sites along their two main axes, where they were kept."""
+    content = read(HISTORY)
+    if content is None or len(content) > LARGEST:
+        return None
+    try:
+        found = History.read(content)
+    except InvalidFile:
+        return None
+    rows, some = _subsample(found, several=several)
+    owners = found.weight_labels[rows].tolist()
+    if len(rows) < FEWEST or not set(owners) - {SHARED}:
+        return None
+    homes = [worlds.world_of(owner) or "sites" for owner in owners]
+    if len(set(homes)) > MOST:
+        homes = ["sites"] * len(homes)
+    figure = weight_map(
+        found.weights[rows], homes, found.weight_steps[rows], owners, method="pca", key=Key(0),
+        provenance=LOOKED + some,
+    )  # fmt: skip
+    ends = f"{len(set(owners) - {SHARED})} sites in {len(set(found.weight_rounds[rows].tolist()))} rounds"
+    return Figure("weight-map", figure, f"{_title(figure)}. A map of the weights of {ends}.")
+
+
+def _subsample(found: History, *, several: bool) -> tuple[list[int], str]:
+    """Select the kept models to draw: of many rounds some, and of many sites the first ones.
+
+    Where there are several models for all, those of the sites alone: they are named by numbers.
+    """
+    numbers = np.unique(found.weight_rounds)
+    kept = set(
+        numbers[np.linspace(0, len(numbers) - 1, min(TIMES, len(numbers))).round().astype(int)].tolist()
+    )
+    everybody = in_order(found.weight_labels.tolist())
+    sites = [name for name in everybody if name != SHARED and not (several and SEVERAL.fullmatch(name))]
+    most = max(1, MODELS // max(len(kept), 1))
+    shown = {SHARED, *sites[:most]}
+    pairs = enumerate(zip(found.weight_rounds.tolist(), found.weight_labels.tolist(), strict=True))
+    rows = [place for place, (number, owner) in pairs if number in kept and owner in shown]
+    return rows, f". The first {most} of {len(sites)} sites" * (len(sites) > most)

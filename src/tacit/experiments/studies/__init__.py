@@ -1,11 +1,9 @@
 """Studies: one experiment, repeated over all factors that its table [study] varies.
 
-curves                studies of curves: subjects, parties, folds and promises
-curve_results         their results: a table, a summary, figures
+curves                studies of curves (subjects, parties, folds, promises) and their results
 environments          studies in environments: training regimes, promises and seeds
 regimes               ways to train in the same environments
-environment_results   their results: means with intervals, a summary
-environment_figures   figures and films
+environment_results   their results: means with intervals, a summary, figures and films
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ in Gymnasium. Reading one touches no environment.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -35,6 +35,7 @@ from tacit.experiments.studies.regimes import (
 )
 from tacit.learning.record import Round
 from tacit.privacy.policy import Open, Provenance
+from tacit.runs.directory import Directory
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import Table, construct, portable
 from tacit.runtime.threads import cores
@@ -257,6 +258,53 @@ def world_kinds(federation: "Federation") -> dict[str, str]:
     held = federation.holdings if isinstance(federation, EnvFederation) else {}
     found = {name: worlds[0].label for name, worlds in held.items()}
     return found if all(found.values()) else {}
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run of a study that has a score: its cell, its regime and its directory."""
+
+    cell: WorldCell
+    regime: Regime
+    place: Path
+
+    @property
+    def rounds(self) -> list[Round]:
+        """Rounds of the run, from its directory."""
+        return Directory(self.place).rounds()
+
+    @property
+    def federation(self) -> "Federation":
+        """The sites with their worlds."""
+        return experiment_for(self.regime.experiment, self.cell).open_federation()
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kind of world that each site has."""
+        return world_kinds(self.federation)
+
+    def cluster_rows(self) -> list[Row]:
+        """Return the cluster of each site after every round; none if sites learn one model, or alone."""
+        clusters = self.regime.experiment.clusters
+        if clusters is None or clusters.by == "site":
+            return []
+        known = self.kinds
+        return [
+            {"site": site, "world": known[site], "round": entry.number, "cluster": str(cluster)}
+            | ({"phase": "together" if entry.number < clusters.warm else "apart"} if clusters.warm else {})
+            for entry in self.rounds
+            for site, cluster in entry.clusters.items()
+            if site in known
+        ]
+
+
+def finished_runs(studied: "WorldStudyResult", *, first: bool = False) -> Iterator[FinishedRun]:
+    """The runs that have a score, perhaps of the first seed alone; none where nothing was kept."""
+    for cell in studied.batch.cells:
+        done = cell in studied.rows and studied.rows[cell]["failed"] is None
+        asked = cell.regime != UNTRAINED and (not first or cell.seed == studied.batch.seeds[0])
+        if done and asked and studied.path is not None:
+            yield FinishedRun(cell, studied.batch.regime(cell), studied.path / RUNS / cell.folder)
 
 
 def _train(chosen: Experiment, place: Path | None) -> Row:

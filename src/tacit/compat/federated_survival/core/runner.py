@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit.compat.federated_survival import explain, seed_of
-from tacit.compat.federated_survival.core.config import FSAConfig
-from tacit.compat.federated_survival.core.translation import (
+from tacit.compat.federated_survival.core.config import (
     ALWAYS,
+    FSAConfig,
     Translation,
     differences,
     price_of_round,
