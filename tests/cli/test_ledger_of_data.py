@@ -206,6 +206,29 @@ def test_the_book_is_shown_row_by_row_and_verified(folder):
     assert tacit(folder, "run", "trial.toml").returncode == 4
 
 
+def test_the_book_is_priced_at_the_deltas_of_its_runs_until_somebody_names_another(folder):
+    done = tacit(folder, "run", "trial.toml", "--set", "privacy.delta=1e-3", "--json")
+    own = json.loads(done.stdout)["privacy"]
+    told = json.loads(tacit(folder, "ledger", "patients.csv", "--json", "--verify").stdout)
+    assert (told["delta"], told["stated"], told["valid"]) == (1e-3, [], True)
+    assert told["epsilon"] == pytest.approx(own["epsilon"], rel=1e-6)
+    # The smallest delta holds for every run; the price at each is listed.
+    tacit(folder, "run", "trial.toml", "--set", "privacy.delta=1e-4")
+    told = json.loads(tacit(folder, "ledger", "patients.csv", "--json").stdout)
+    assert told["delta"] == 1e-4
+    assert [row["delta"] for row in told["stated"]] == [1e-4, 1e-3]
+    for row in told["stated"]:
+        named = tacit(folder, "ledger", "patients.csv", "--delta", str(row["delta"]), "--json").stdout
+        assert json.loads(named)["epsilon"] == row["epsilon"]
+    assert told["epsilon"] == told["stated"][0]["epsilon"] > told["stated"][1]["epsilon"]
+    shown = tacit(folder, "ledger", "patients.csv").stdout
+    assert f"{told['stated'][1]['epsilon']:.4g}" in shown.partition("at delta 0.001")[2].splitlines()[0]
+    # A lifetime budget has a delta of its own, which decides from then on.
+    tacit(folder, "ledger", "patients.csv", "--lifetime", "9", "--delta", "1e-6")
+    told = json.loads(tacit(folder, "ledger", "patients.csv", "--json").stdout)
+    assert (told["delta"], told["stated"]) == (1e-6, [])
+
+
 def test_runs_that_only_one_copy_of_the_book_holds_are_shown(folder, monkeypatch, tmp_path_factory):
     tacit(folder, "run", "trial.toml")
     (folder / "patients.csv.ledger").unlink()
@@ -214,7 +237,7 @@ def test_runs_that_only_one_copy_of_the_book_holds_are_shown(folder, monkeypatch
         tacit(folder, "run", "trial.toml", "--set", "rounds=2")
     told = json.loads(tacit(folder, "ledger", "patients.csv", "--json").stdout)
     assert (told["runs"], len({row["ticket"] for row in told["releases"]})) == (2, 2)
-    assert told["epsilon"] > 1.1
+    assert (told["epsilon"] > 1.1, told["delta"]) == (True, 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +278,9 @@ def test_the_officer_reads_the_total_first(folder):
 
 
 def test_a_tuning_pays_for_all_its_candidates_once(folder):
-    text = (folder / "trial.toml").read_text().replace("epsilon = 0.95", "epsilon = 3.0")
+    text = (
+        (folder / "trial.toml").read_text().replace("epsilon = 0.95", "epsilon = 3.0").replace("1e-5", "2e-5")
+    )
     (folder / "tune.toml").write_text(text + '[tune]\nepsilon = 0.5\n"task.lr" = [0.1, 0.2]\n')
     done = tacit(folder, "tune", "tune.toml", "--out", "tuned", "--json")
     assert done.returncode == 0, done.stderr
@@ -263,9 +288,9 @@ def test_a_tuning_pays_for_all_its_candidates_once(folder):
     assert privacy["all_runs"]["runs"] == 1
     assert privacy["all_runs"]["epsilon"] == pytest.approx(privacy["epsilon"], rel=1e-6)
     told = json.loads(tacit(folder, "ledger", "patients.csv", "--json").stdout)
-    assert told["runs"] == 1
+    assert (told["runs"], told["delta"]) == (1, 2e-5)
     assert told["epsilon"] == pytest.approx(privacy["epsilon"], rel=1e-6)
-    assert tacit(folder, "ledger", "patients.csv", "--lifetime", "3.1").returncode == 0
+    assert tacit(folder, "ledger", "patients.csv", "--lifetime", "3.1", "--delta", "2e-5").returncode == 0
     again = tacit(folder, "tune", "tune.toml", "--out", "again")
     assert again.returncode == 3
     assert not (folder / "again").exists()

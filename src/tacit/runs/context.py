@@ -90,7 +90,9 @@ class RunContext:
             directory.write_checkpoint(point)
         if isinstance(ledger, RunLedger):
             work = digest(key, "work", canonical(self._work).encode())
-            ledger.cover(self.prepared.price(), run=digest(key, "book", data.encode()), work=work)
+            run, privacy = digest(key, "book", data.encode()), self.spec.privacy
+            delta = privacy.delta if isinstance(privacy, Privacy) else None
+            ledger.cover(self.prepared.price(), run=run, work=work, delta=delta)
         kept = replace(self, keep=directory.write_weights, plan=plan)
         ready = kept._augment(point, ledger, key)._ask_initial(point, directory, ledger, key)
         return ready._count_records(point, ledger, key), point

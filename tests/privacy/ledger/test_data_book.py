@@ -487,6 +487,24 @@ def test_the_total_is_over_all_copies_of_the_book(tmp_path, monkeypatch):
     assert [path.read_bytes() for path in book.ledgers()] == before
 
 
+def test_the_delta_of_each_run_reaches_every_copy_of_the_book(tmp_path, monkeypatch):
+    patients().to_csv(tmp_path / "a.csv", index=False)
+    train(opened(tmp_path / "a.csv"), replace(PRIVATE, delta=1e-4))
+    beside(tmp_path / "a.csv").unlink()
+    with monkeypatch.context() as other:
+        other.setenv("XDG_STATE_HOME", str(tmp_path / "another user"))
+        life_table(opened(tmp_path / "a.csv"), grid=GRID, epsilon=0.5, delta=1e-3, ledger=Ledger())
+    # A run that is over brings all copies together.
+    train(opened(tmp_path / "a.csv"), replace(PRIVATE, delta=2e-4))
+    book = book_of_file(tmp_path / "a.csv")
+    for path in book.ledgers():
+        with Ledger(path, mode="read") as ledger:
+            assert ledger.stated_deltas() == [1e-4, 2e-4, 1e-3]
+            assert ledger.usual_delta() == 1e-4
+    with book.unite() as union:
+        assert union.stated_deltas() == [1e-4, 2e-4, 1e-3]
+
+
 def test_a_receipt_counts_if_the_book_holds_its_charge():
     federation = at_sites(patients())
     train(federation)

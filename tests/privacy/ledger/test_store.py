@@ -178,6 +178,45 @@ def test_without_a_budget_the_usual_delta_is_taken(ledger):
     assert ledger.spent() == ledger.spent(subject="records") == ledger.spent(1e-5)
 
 
+def test_without_a_budget_the_smallest_delta_that_a_plan_states_is_taken(ledger):
+    ledger.charge([release()], plan="a", delta=1e-3)
+    assert (ledger.usual_delta(), ledger.stated_deltas()) == (1e-3, [1e-3])
+    ledger.charge([release()], plan="b", delta=1e-4)
+    # Pure epsilon: a part of the total has delta 0, all of it has no price there.
+    ledger.charge([release(law="laplace")], plan="c", delta=0)
+    assert (ledger.usual_delta(), ledger.stated_deltas()) == (1e-4, [0, 1e-4, 1e-3])
+    assert ledger.spent() == ledger.spent(1e-4) > ledger.spent(1e-3)
+    # A plan that states none, as all of older versions, counts as 1e-5.
+    ledger.owe([release()], ticket="d", plan="d")
+    assert (ledger.usual_delta(), len(ledger.stated_deltas())) == (1e-5, 4)
+    ledger.allow(epsilon=9, delta=1e-2)
+    assert ledger.usual_delta() == 1e-2
+
+
+def test_pure_plans_that_state_delta_zero_are_priced_there(ledger):
+    ledger.owe([release(law="laplace")], ticket="a", plan="a", delta=0)
+    ledger.charge([release(law="laplace")], plan="b", delta=0)
+    assert (ledger.usual_delta(), ledger.spent()) == (0, pytest.approx(0.2))
+
+
+def test_the_stated_delta_is_a_probability_of_a_plan_and_in_the_chain(path):
+    with Ledger(path) as ledger:
+        for delta in (-1e-9, 1.0, math.nan):
+            with pytest.raises(InvalidValue, match="delta"):
+                ledger.charge([release()], plan="a", delta=delta)
+        with pytest.raises(InvalidValue, match="given with a plan"):
+            ledger.charge([release()], delta=1e-4)
+        assert len(ledger.entries()) == 1
+        ledger.charge([release()], plan="a", delta=1e-4)
+        # Charged again under the same plan, it states what it stated first.
+        ledger.charge([release()], plan="a", delta=1e-9)
+        assert ledger.usual_delta() == 1e-5
+        assert ledger.stated_deltas() == [1e-5, 1e-4]
+    with Ledger(path, mode="read") as ledger:
+        (plan,) = (entry for entry in ledger.entries() if entry["kind"] == "plan")
+        assert (plan["delta"], ledger.stated_deltas()) == (1e-4, [1e-5, 1e-4])
+
+
 def test_spent_uses_the_delta_of_the_budget_unless_another_is_given(ledger):
     ledger.allow(epsilon=5, delta=1e-3)
     ledger.charge([release()])

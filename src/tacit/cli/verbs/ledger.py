@@ -13,6 +13,7 @@ from tacit.errors import InvalidFile, InvalidValue
 
 if TYPE_CHECKING:
     from tacit.privacy.ledger.data_book import DataBook
+    from tacit.privacy.ledger.store import Ledger
 
 # The kinds of files that runs read records from.
 KINDS = (".csv", ".parquet")
@@ -31,7 +32,8 @@ def ledger(
         bool, typer.Option("--verify", help="Verify the file, every hash and the price.")
     ] = False,
     delta: Annotated[
-        float | None, typer.Option(help="Delta of the price; by default that of the budget.")
+        float | None,
+        typer.Option(help="Delta of the price; by default that of the budget, or of the runs on the data."),
     ] = None,
     lifetime: Annotated[
         float | None,
@@ -128,7 +130,10 @@ def _show_account(found: Mapping[str, Any]) -> None:
         (f"budget of {'every subject' if name == '*' else name}", f"{b['epsilon']:g} at delta {b['delta']:g}")
         for name, b in found["budgets"].items()
     ]
-    output.print_rows([_spent(found), *_by_basis(found), *budgets, *_unbound(found)])
+    stated = [
+        (f"at delta {row['delta']:g}", output.format_price(row["epsilon"])) for row in found.get("stated", ())
+    ]
+    output.print_rows([_spent(found), *stated, *_by_basis(found), *budgets, *_unbound(found)])
 
 
 def _spent(found: Mapping[str, Any]) -> tuple[str, str]:
@@ -183,13 +188,28 @@ def _unite(path: Path, book: "DataBook", delta: float | None) -> dict[str, Any]:
 
     ledgers, union = book.ledgers(), book.unite()
     if union is None:
-        nothing: dict[str, Any] = {"path": None, "budgets": {}, "head": None, "releases": []}
+        nothing: dict[str, Any] = {"path": None, "budgets": {}, "head": None, "releases": [], "stated": []}
         return {"data": str(path), **price_rows([], delta or USUAL_DELTA), **nothing, "ledgers": []}
     with union, Ledger(ledgers[0], mode="read") as fullest:
         own = {"path": str(ledgers[0]), "head": fullest.head}
         # Runs that protect whole sites are charged to them, and cost their records more.
         found = account_of(union, delta, also=[RECORDS])
-    return {"data": str(path), **found, **own, "ledgers": [str(place) for place in ledgers]}
+        stated = _price_stated(union) if delta is None and not found["budgets"] else []
+    return {"data": str(path), **found, **own, "stated": stated, "ledgers": [str(place) for place in ledgers]}
+
+
+def _price_stated(union: "Ledger") -> list[dict[str, float]]:
+    """Price a book at each delta that its runs state, if there are several.
+
+    The price of all is that at the smallest above 0, which holds at every larger one as well.
+    """
+    from tacit.privacy.ledger.chain import RECORDS
+
+    deltas = union.stated_deltas()
+    if len(deltas) <= 1:
+        return []
+    priced = [(delta, [union.spent(delta), union.spent(delta, subject=RECORDS)]) for delta in deltas]
+    return [{"delta": delta, "epsilon": max(prices)} for delta, prices in priced]
 
 
 def _show_data_account(found: Mapping[str, Any]) -> None:

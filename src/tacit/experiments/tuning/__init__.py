@@ -209,7 +209,7 @@ def _search(
     stage = stage.reserve_records(key / "tune")
     plan = _plan(stage, key)
     _budget(privacy, stage, directory, plan)
-    stage = _charge_book(stage, book, directory, key, grid.common.name)
+    stage = _charge_book(stage, book, directory, key, grid)
     runs, failed = dict[str, Run](), dict[str, str]()
     for candidate in stage.candidates:
         announce(candidate)
@@ -225,7 +225,7 @@ def _search(
     choice = stage.choice
     trained = {name: TrainedCandidate(run.task, run.state) for name, run in runs.items()}
     with RunLedger(directory.file(LEDGER), book=book, receipt=stage.federation.receipt) as ledger:
-        ledger.cover(stage.planned_releases(), run=new_run())
+        ledger.cover(stage.planned_releases(), run=new_run(), delta=_stated_delta(privacy))
         scores = choice.scores(trained, ledger, key / "tune", plan=plan)
         runs = _write_statements(runs, privacy, ledger, stage.bare, book)
     if not scores:
@@ -262,7 +262,7 @@ def _budget(privacy: Privacy | Open, stage: PreparedTuning, directory: Directory
 
 
 def _charge_book(
-    stage: PreparedTuning, book: DataBook | None, directory: Directory, key: Key, name: str
+    stage: PreparedTuning, book: DataBook | None, directory: Directory, key: Key, grid: TuningGrid
 ) -> PreparedTuning:
     """The stage, once the book of the data has been charged for all candidates and the choice together.
 
@@ -272,8 +272,15 @@ def _charge_book(
     if book is None:
         return stage
     run = hmac.digest(key.entropy, b"book" + (directory.read(EXPERIMENT) or b""), "sha256").hex()
-    receipt = book.charge_ahead(list(stage.planned_releases()), run=run, name=f"{name}, tuning")
+    plan, common = list(stage.planned_releases()), grid.common
+    receipt = book.charge_ahead(
+        plan, run=run, name=f"{common.name}, tuning", delta=_stated_delta(common.privacy)
+    )
     return replace(stage, federation=stage.federation.carry(receipt))
+
+
+def _stated_delta(privacy: Privacy | Open) -> float | None:
+    return privacy.delta if isinstance(privacy, Privacy) else None
 
 
 def _read_result(directory: Directory) -> TuningResult:

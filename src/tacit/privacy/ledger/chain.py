@@ -21,7 +21,7 @@ EVERYONE = "*"
 RECORDS = "records"
 # Keys that a reader of rows has beside their content.
 BESIDE = ("number", "hash", "running_epsilon")
-# Delta of a price when neither the reader nor a budget sets one.
+# Delta of a price when neither the reader, nor a budget, nor a plan sets one.
 USUAL_DELTA = 1e-5
 
 
@@ -49,6 +49,7 @@ class LedgerState:
         tickets: Releases charged under each ticket.
         plans: Releases charged under each plan.
         times: Time at which each registered plan began.
+        deltas: Delta at which a plan states its price, where it was written down.
     """
 
     number: int = 0
@@ -58,6 +59,7 @@ class LedgerState:
     tickets: dict[str, list[Release]] = field(default_factory=dict[str, list[Release]])
     plans: Plans = field(default_factory=Plans)
     times: dict[str, str] = field(default_factory=dict[str, str])
+    deltas: dict[str, float] = field(default_factory=dict[str, float])
 
     def append(self, number: object, body: object, digest: object) -> None:
         """Take in the next row; a row that does not fit, or cannot be understood, is refused."""
@@ -85,6 +87,9 @@ class LedgerState:
             require(name not in self.plans.known, "plan", name, "one that was not written down before")
             self.plans.register(name, releases, former=entry["resumed"])
             self.times[name] = msgspec.convert(at, type=str)
+            if "delta" in entry:
+                accounting.require_delta(entry["delta"])
+                self.deltas[name] = float(entry["delta"])
         elif kind == "release":
             self._charge(entry)
         else:
@@ -137,8 +142,17 @@ class LedgerState:
     def usual_delta(self, subject: str | None = None) -> float:
         """Return the default delta for pricing a subject, or everything."""
         budget = self.budget(subject) if subject else None
-        smallest = min((budget.delta for budget in self.budgets.values()), default=USUAL_DELTA)
-        return budget.delta if budget else smallest
+        if budget is not None:
+            return budget.delta
+        if self.budgets:
+            return min(budget.delta for budget in self.budgets.values())
+        stated = self.stated_deltas()
+        # At delta 0 nothing but pure releases has a price.
+        return min((delta for delta in stated if delta), default=0.0 if stated else USUAL_DELTA)
+
+    def stated_deltas(self) -> list[float]:
+        """Return the deltas at which the plans that have begun state their price, smallest first."""
+        return sorted({self.deltas.get(plan, USUAL_DELTA) for plan in self.plans.names()})
 
 
 def former_plan(ticket: str | None, release: Release, number: int) -> str:

@@ -34,8 +34,18 @@ NEAR = (
 )
 # Separator between a run and its plan, or what it paid beyond its plan.
 AFTER = ":"
-# Releases paid under each ticket.
-Charges = dict[str, list[Release]]
+
+
+@dataclass(frozen=True)
+class Charge:
+    """Releases paid under one ticket, and the delta that their plan states, where that was written down."""
+
+    releases: list[Release]
+    delta: float | None = None
+
+
+# Charges by their tickets.
+Charges = dict[str, Charge]
 
 
 @dataclass(frozen=True)
@@ -84,14 +94,14 @@ def envelope(releases: Iterable[Release], name: str = "") -> list[Release]:
     return found
 
 
-def charge_plan(ledger: Ledger, releases: Sequence[Release], digest: str) -> bool:
-    """Charge a whole plan at once, under its digest."""
-    return ledger.charge(releases, ticket=digest, plan=digest)
+def charge_plan(ledger: Ledger, releases: Sequence[Release], digest: str, delta: float | None = None) -> bool:
+    """Charge a whole plan at once, under its digest, with the delta that it states."""
+    return ledger.charge(releases, ticket=digest, plan=digest, delta=delta)
 
 
-def owe_plan(ledger: Ledger, releases: Sequence[Release], digest: str) -> bool:
+def owe_plan(ledger: Ledger, releases: Sequence[Release], digest: str, delta: float | None = None) -> bool:
     """Record a whole plan that was charged elsewhere, even beyond the budget."""
-    return ledger.owe(releases, ticket=digest, plan=digest)
+    return ledger.owe(releases, ticket=digest, plan=digest, delta=delta)
 
 
 class DataBook:
@@ -118,7 +128,14 @@ class DataBook:
                     tried.check(rows)
 
     def charge(
-        self, plan: Iterable[Release], *, run: str, name: str = "", part: str = "plan", ticket: str = ""
+        self,
+        plan: Iterable[Release],
+        *,
+        run: str,
+        name: str = "",
+        part: str = "plan",
+        ticket: str = "",
+        delta: float | None = None,
     ) -> bool:
         """Pay for a plan before any of it leaves.
 
@@ -128,6 +145,7 @@ class DataBook:
             name: Name of the run.
             part: Part of the run, where it pays more than once.
             ticket: Identifier of this charge among others of the run; by default from part and releases.
+            delta: The delta that the run states, at which the book is priced where nobody names another.
 
         Returns:
             Whether anything was charged: False if this very plan of this run was paid before.
@@ -150,14 +168,16 @@ class DataBook:
             for ledger in unpaid:
                 with _name_lifetime(ledger.path):
                     ledger.check(rows)
-            paid = [charge_plan(ledger, rows, ticket) for ledger in unpaid]
+            paid = [charge_plan(ledger, rows, ticket, delta) for ledger in unpaid]
             for entry in entries:
                 self.index.mark(entry, ticket)
         return any(paid)
 
-    def charge_ahead(self, plan: Sequence[Release], *, run: str, name: str = "") -> "Receipt":
+    def charge_ahead(
+        self, plan: Sequence[Release], *, run: str, name: str = "", delta: float | None = None
+    ) -> "Receipt":
         """Pay for a plan that several runs carry out, such as all candidates of a tuning."""
-        _ = self.charge(plan, run=run, name=name)
+        _ = self.charge(plan, run=run, name=name, delta=delta)
         return Receipt(run, tuple(plan))
 
     def accept(self, receipt: object) -> "Receipt | None":
@@ -311,10 +331,10 @@ def _bind_records(ledger: Ledger) -> None:
 def _take_over(ledger: Ledger, own: Charges, known: Iterable[Charges]) -> None:
     """Write into a ledger the charges that only others have."""
     for other in known:
-        for ticket, rows in other.items():
+        for ticket, charge in other.items():
             if ticket not in own:
-                own[ticket] = rows
-                _ = owe_plan(ledger, rows, ticket)
+                own[ticket] = charge
+                _ = owe_plan(ledger, charge.releases, ticket, charge.delta)
 
 
 def _unite(ledgers: Sequence[Ledger]) -> Ledger:
@@ -361,12 +381,15 @@ def new_run() -> str:
 
 def _read_charges(ledger: Ledger) -> Charges:
     """Read the charges of a ledger by their tickets."""
-    fields, found = Release.__dataclass_fields__, Charges()
+    fields, found, deltas = Release.__dataclass_fields__, Charges(), dict[str, float]()
     for entry in ledger.entries():
+        if entry["kind"] == "plan" and "delta" in entry:
+            deltas[entry["plan"]] = entry["delta"]
         if entry["kind"] == "release":
             # A charge without a ticket counts as a run of its own.
             ticket = entry["ticket"] or f"{entry['hash'][:32]}{AFTER}"
-            found.setdefault(ticket, []).append(from_dict({key: entry[key] for key in fields}))
+            charge = found.setdefault(ticket, Charge([], deltas.get(entry.get("plan", ""))))
+            charge.releases.append(from_dict({key: entry[key] for key in fields}))
     return found
 
 
@@ -375,7 +398,8 @@ def _note_other_units(charged: Charges, unit: Unit) -> Iterable[str]:
     if unit == "record":
         # A promise about whole sites covers their records, and is in the total.
         return
-    runs = {ticket.partition(AFTER)[0] for ticket, rows in charged.items() if rows[0].unit == "record"}
+    of_records = [ticket for ticket, charge in charged.items() if charge.releases[0].unit == "record"]
+    runs = {ticket.partition(AFTER)[0] for ticket in of_records}
     if runs:
         protect = "protects" if len(runs) == 1 else "protect"
         yield f"{len(runs)} of these runs {protect} single records only, not whole sites"

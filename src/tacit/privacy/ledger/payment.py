@@ -137,7 +137,7 @@ class Payment:
         rows = [replace(one, subject=f"records@{name}", party=name) for name in names for one in releases]
         if book is not None:
             self.ledger.check(rows)
-            _ = book.charge(rows, run=new_run(), name="statistics")
+            _ = book.charge(rows, run=new_run(), name="statistics", delta=self.delta)
         self.ledger.charge(rows)
         if book is not None:
             sentence = book.total(self.delta, "record").sentence()

@@ -46,11 +46,12 @@ class RunLedger(Ledger):
         self._book, self._receipt, self._name = book, receipt, name
         # Nothing is paid for until the book was charged for a plan.
         self._run, self._left = new_run(), RegisteredPlan([])
+        self._delta: float | None = None
 
     def __enter__(self) -> "RunLedger":
         return self
 
-    def cover(self, plan: Iterable[Release], *, run: str, work: str = "") -> None:
+    def cover(self, plan: Iterable[Release], *, run: str, work: str = "", delta: float | None = None) -> None:
         """Charge the book for the whole plan of a run, unless it was before.
 
         A run that is resumed with other work than it was begun with, such as another learning rate in a copy
@@ -60,38 +61,52 @@ class RunLedger(Ledger):
             plan: Releases of the run if every site joins each round.
             run: Identifier of the run.
             work: Fingerprint of everything that its releases depend on.
+            delta: The delta that the run states.
 
         Raises:
             BudgetExhausted: The lifetime budget of these people would be exceeded; nothing was charged.
         """
         if self._book is None:
             return
+        self._delta = delta
         receipt, rows, before = self._book.accept(self._receipt), list(plan), _read_releases(self)
         if receipt is None:
             self._run = run
             # Earlier charges of a resumed run are no longer left.
             rest = RegisteredPlan(before).excess(rows) if self._book.knows(run) else rows
-            _ = self._book.charge(rest, run=run, name=self._name, ticket=work)
+            _ = self._book.charge(rest, run=run, name=self._name, ticket=work, delta=delta)
         else:
             self._run, rows = receipt.run, list(receipt.plan)
         self._left = RegisteredPlan(rows)
         self._take(before)
 
     def charge(
-        self, releases: Iterable[Release], *, ticket: str | None = None, plan: str | None = None
+        self,
+        releases: Iterable[Release],
+        *,
+        ticket: str | None = None,
+        plan: str | None = None,
+        delta: float | None = None,
     ) -> bool:
         """Pay for releases before they happen; charges beyond the plan go to the book first."""
         rows = list(releases)
         new = self._cover_beyond(rows, ticket)
-        paid = super().charge(rows, ticket=ticket, plan=plan)
+        paid = super().charge(rows, ticket=ticket, plan=plan, delta=delta)
         self._take(new)
         return paid
 
-    def owe(self, releases: Iterable[Release], *, ticket: str, plan: str | None = None) -> bool:
+    def owe(
+        self,
+        releases: Iterable[Release],
+        *,
+        ticket: str,
+        plan: str | None = None,
+        delta: float | None = None,
+    ) -> bool:
         """Record releases that must be stated, even beyond the budget."""
         rows = list(releases)
         new = self._cover_beyond(rows, ticket)
-        paid = super().owe(rows, ticket=ticket, plan=plan)
+        paid = super().owe(rows, ticket=ticket, plan=plan, delta=delta)
         self._take(new)
         return paid
 
@@ -110,7 +125,7 @@ class RunLedger(Ledger):
         beyond = self._left.excess(rows)
         if beyond:
             part = f"beyond {new_run() if ticket is None else ticket}"
-            _ = self._book.charge(beyond, run=self._run, name=self._name, part=part)
+            _ = self._book.charge(beyond, run=self._run, name=self._name, part=part, delta=self._delta)
         return rows
 
     def _take(self, rows: Iterable[Release]) -> None:

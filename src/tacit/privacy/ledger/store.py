@@ -31,6 +31,7 @@ from tacit.errors import (
     LedgerUnusable,
     Refused,
     TacitError,
+    require,
     require_word,
 )
 from tacit.privacy import accounting
@@ -155,7 +156,12 @@ class Ledger:
             return self._account.plans.has_former_run()
 
     def charge(
-        self, releases: Iterable[Release], *, ticket: str | None = None, plan: str | None = None
+        self,
+        releases: Iterable[Release],
+        *,
+        ticket: str | None = None,
+        plan: str | None = None,
+        delta: float | None = None,
     ) -> bool:
         """Pay for releases before they happen.
 
@@ -165,6 +171,8 @@ class Ledger:
                 for a round with the same inputs and therefore the same noise, it costs nothing more.
             plan: The fixed plan that this charge is a part of: one that was registered, or one of which this
                 charge is the whole. None is a plan of its own, under a name that nothing else has.
+            delta: The delta at which a plan that this charge is the whole of states its price: the default of
+                later prices (`usual_delta`), and no limit.
 
         Returns:
             Whether anything was charged: False if the ticket had paid for the same releases before.
@@ -172,18 +180,30 @@ class Ledger:
         Raises:
             BudgetExhausted: A subject's budget would be exceeded; nothing was charged.
         """
-        return self._pay(list(releases), ticket, plan, owed=False)
+        return self._pay(list(releases), ticket, plan, delta, owed=False)
 
-    def owe(self, releases: Iterable[Release], *, ticket: str, plan: str | None = None) -> bool:
+    def owe(
+        self,
+        releases: Iterable[Release],
+        *,
+        ticket: str,
+        plan: str | None = None,
+        delta: float | None = None,
+    ) -> bool:
         """Record releases that must be stated, even beyond the budget, such as the rest of an abandoned plan.
 
         Nothing may be released under it. A budget that is exceeded by it bears no further charge.
         """
-        return self._pay(list(releases), ticket, plan, owed=True)
+        return self._pay(list(releases), ticket, plan, delta, owed=True)
 
-    def _pay(self, rows: list[Release], ticket: str | None, plan: str | None, *, owed: bool) -> bool:
+    def _pay(
+        self, rows: list[Release], ticket: str | None, plan: str | None, delta: float | None, *, owed: bool
+    ) -> bool:
         if plan is not None:
             require_plan(plan)
+        if delta is not None:
+            accounting.require_delta(delta)
+            require(plan is not None, "delta", delta, "given with a plan: it is what that plan states")
         with self._writing():
             account = self._account
             if ticket is not None and ticket in account.tickets:
@@ -196,7 +216,7 @@ class Ledger:
             if not owed:
                 self._check(rows, name)
             if rows and plan is not None and plan not in account.plans.known:
-                self._append_plan(plan, rows)
+                self._append_plan(plan, rows, delta=delta)
             told = {"ticket": ticket, "plan": name, **({"owed": True} if owed else {})}
             for release in rows:
                 self._append({"kind": "release", **told, **release.as_dict()}, at=account.times.get(name))
@@ -244,9 +264,18 @@ class Ledger:
             return self._account.spent(chosen, subject, basis=basis)
 
     def usual_delta(self, subject: str | None = None) -> float:
-        """The delta of a subject's budget; for all, the smallest of any budget, which holds for each."""
+        """The delta of a subject's budget; for all, the smallest of any budget, which holds for each.
+
+        Without a budget it is the smallest delta above 0 that a plan states: epsilon at that delta holds at
+        the deltas of all other plans, too. Plans that state none count as 1e-5.
+        """
         with self._reading():
             return self._account.usual_delta(subject)
+
+    def stated_deltas(self) -> list[float]:
+        """Return the deltas at which plans state their price, smallest first; 1e-5 for those without one."""
+        with self._reading():
+            return self._account.stated_deltas()
 
     def releases(self) -> list[Release]:
         """Everything that was charged, equal releases counted together."""
@@ -336,8 +365,12 @@ class Ledger:
                 f"{turns}, and {budget.epsilon:g} is allowed; nothing was charged"
             )
 
-    def _append_plan(self, plan: str, rows: list[Release], *, resumed: bool = False) -> None:
-        self._append({"kind": "plan", "plan": plan, "resumed": resumed, "releases": planned_rows(rows)})
+    def _append_plan(
+        self, plan: str, rows: list[Release], *, resumed: bool = False, delta: float | None = None
+    ) -> None:
+        stated = {} if delta is None else {"delta": float(delta)}
+        row = {"kind": "plan", "plan": plan, "resumed": resumed, **stated}
+        self._append({**row, "releases": planned_rows(rows)})
 
     def _append(self, content: dict[str, Any], *, at: str | None = None) -> None:
         # Participation in a round may be secret: charges of a plan carry the time of its beginning.
