@@ -270,11 +270,11 @@ def _noise_in_words(release: Release, scales: Collection[float]) -> str:
 
 
 def terms_in_words(unit: Unit, relation: Relation) -> str:
-    """Explain the terms of a promise: neighboring data sets, sensitivity and clipping."""
+    """Explain the terms of a promise: neighboring data sets, sensitivity and its bounds."""
     return (
         f"neighboring data sets are {NEIGHBORS[relation].format(unit=unit)}; the sensitivity of a sum is the "
-        "most that it can differ between neighboring data sets; clipping limits it, by scaling each "
-        "contribution down to the clip bound"
+        "most that it can differ between neighboring data sets; it is limited because each contribution is "
+        "bounded, by construction or by clipping (scaling it down to the clip bound)"
     )
 
 
