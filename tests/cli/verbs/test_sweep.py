@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from tacit.cli.app import app
 from tacit.cli.verbs.run import RunRequest, run_sweep, sweep_progress
-from tacit.errors import InvalidFile, RunUnusable
+from tacit.errors import InvalidFile, InvalidValue, RunUnusable
 from tacit.experiments import sweeps
 from tacit.experiments.batch import CELLS
 from tacit.experiments.sweep_results import SweepResult
@@ -107,6 +107,25 @@ def quick(monkeypatch):
 
 def swept(*changes: str, seeds: int | None = None, **asked) -> SweepResult:
     return run_sweep(RunRequest(Path("small.toml"), changes or [LIST], **asked), seeds=seeds, workers=1)
+
+
+def test_resume_refuses_to_begin_a_sweep_and_continues_one(folder, quick):
+    for asked in ({}, {"out": folder / "here"}):
+        with pytest.raises(InvalidValue, match="leave it out to begin one"):
+            swept(seeds=1, resume=True, **asked)
+    assert not quick
+    assert not (folder / "here").exists()
+    assert not (folder / "runs").exists()
+    # The advice works; then there is one to resume, by its file and by its directory.
+    begun = swept(seeds=1, out=folder / "here")
+    lines = (folder / "here" / CELLS).read_text().splitlines(keepends=True)
+    (folder / "here" / CELLS).write_text("".join(lines[:3]))
+    assert len(swept(seeds=1, out=folder / "here", resume=True).rows) == len(begun.rows) == 4
+    assert len(run_sweep(RunRequest(folder / "here", resume=True), workers=1).rows) == 4
+    assert len(quick) == 5
+    # Another sweep is refused there, resumed or not.
+    with pytest.raises(RunUnusable):
+        swept(seeds=2, out=folder / "here", resume=True)
 
 
 @pytest.mark.slow
@@ -228,7 +247,7 @@ def test_a_terminal_has_a_bar_below_the_lines(monkeypatch):
 
 
 def test_the_command_prints_its_summary_or_one_document(folder, quick):
-    plain = CliRunner().invoke(app, words("--seeds", "2", "--workers", "1", "--resume"))
+    plain = CliRunner().invoke(app, words("--seeds", "2", "--workers", "1"))
     assert plain.exit_code == 0, plain.stderr
     assert plain.stdout.startswith("sweep    small\n")
     assert max(map(len, plain.stdout.splitlines())) <= 80

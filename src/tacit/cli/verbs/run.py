@@ -306,7 +306,10 @@ def sweep(
         Path | None, typer.Option(help="The directory of the sweep; under runs/ by default.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Resume an interrupted sweep, which is the default.")
+        bool,
+        typer.Option(
+            "--resume", help="Resume an interrupted sweep and begin no new one; by default, either."
+        ),
     ] = False,
 ) -> None:
     """Run an experiment at several values, such as epsilons.
@@ -332,10 +335,15 @@ def run_sweep(asked: RunRequest, *, seeds: int | None = None, workers: int | Non
     """
     from tacit.experiments import sweeps
     from tacit.reports.page import write
+    from tacit.runs.directory import EXPERIMENT
 
     read = sweeps.read(asked.file, asked.changes, seeds=seeds, workers=workers)
     again = asked.file.is_dir() and not asked.changes and seeds is None
     place = asked.out or (asked.file if again else _sweep_place(read))
+    if asked.resume and not (place / EXPERIMENT).is_file():
+        raise InvalidValue(
+            f"--resume is not allowed here: there is no sweep in {place} yet; leave it out to begin one"
+        )
     known, every = len(read.finished_rows(place)), len(read.cells)
     if known < every:
         goes_on = f", {known} of them known" if known else ""
