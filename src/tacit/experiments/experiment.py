@@ -14,6 +14,7 @@ from tacit.errors import (
     MOST_ROUNDS,
     InvalidFile,
     InvalidValue,
+    TacitError,
     require,
     require_count,
     require_name,
@@ -186,7 +187,21 @@ class Experiment(Header, RunSpec):
 
         place = None if self.data.place is None else Path(self.data.place)
         private = self.privacy.protects and not self.public
-        return advice(self.task, federation, Withheld(place), private=private)
+        return advice(
+            self.task, federation, Withheld(place), private=private, room=self._most_records(federation)
+        )
+
+    def _most_records(self, federation: "Federation") -> int | None:
+        """Return the most records of a site that secure sums of records hold; None without a limit."""
+        from tacit.runs.setup import most_records
+
+        if self.privacy.noise != "secure" or self.privacy.unit != "record":
+            return None
+        try:
+            return most_records(prepare(self, federation))
+        except TacitError:
+            # The run is refused, and says why.
+            return None
 
     def run_on(
         self,

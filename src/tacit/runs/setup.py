@@ -9,6 +9,7 @@ refused: it is advice, in words or where the owner of the records alone reads it
 the same words whatever the advice is, since it depends on records.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
@@ -106,6 +107,9 @@ def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRu
     if privacy.protects:
         # By the public number alone: one record more must not decide whether a run is refused.
         require_useful(prepared.forecast(facts.records), spend_anyway=spec.spend_anyway)
+    if federation is None and facts.names is not None:
+        room = mechanism.most_records(1 + (facts.features or 0))
+        require_room_for_records(room, names, facts.records)
     return prepared if federation is None else _open(prepared, federation)
 
 
@@ -154,7 +158,58 @@ def _open(prepared: PreparedRun, federation: Federation) -> PreparedRun:
     opening = initial_query_of(task)
     asked = None if opening is None else prepared.solve_query(opening).with_one_group()
     require_scores(task, federation, prepared.mechanism, [test, watch.records], packing, asked)
-    return replace(prepared, task=task, packing=packing, federation=federation, watch=watch, test=test)
+    opened = replace(prepared, task=task, packing=packing, federation=federation, watch=watch, test=test)
+    room, seen = most_records(opened), federation.public and isinstance(federation, RowFederation)
+    require_room_for_records(
+        room, prepared.names, federation.records, largest_site(federation) if seen else None
+    )
+    return opened
+
+
+def most_records(prepared: PreparedRun) -> int | None:
+    """Return the most records of a site that secure sums hold for certain; None without a limit."""
+    federation, opening = prepared.federation, initial_query_of(prepared.task)
+    if federation is None or prepared.mechanism.most_records(1) is None:
+        return None
+    width, found = _trial_state(prepared.task, federation).shape[-1], list[int | None]()
+    if opening is not None:
+        # Answers may have more intervals than the trial, but no more than they were asked for.
+        width = max(width, opening.width)
+        asked = prepared.solve_query(opening).with_one_group()
+        found.append(asked.most_records(opening.width))
+    found.append(prepared.mechanism.most_records(width))
+    return min((most for most in found if most is not None), default=None)
+
+
+def largest_site(federation: Federation) -> int | None:
+    """Return the number of records of the largest site; None where it is not known here."""
+    if not isinstance(federation, RowFederation) or federation.distant:
+        return None
+    return max((len(federation.records_of(name)) for name in federation), default=0)
+
+
+def require_room_for_records(
+    room: int | None, names: Sequence[str], records: int | None, largest: int | None = None
+) -> None:
+    """Refuse more records than secure sums hold, by public numbers alone: the rest would be cut off.
+
+    Args:
+        room: The most records of a site that they hold.
+        names: The sites.
+        records: The number of records of all sites, if it is public.
+        largest: That of the largest site, if it is public.
+    """
+    least = max(largest or 0, 0 if records is None else math.ceil(records / len(names)))
+    if room is not None and least > room:
+        raise Refused(_no_room(f"a site has {least:,} records or more", room, len(names)))
+
+
+def _no_room(found: str, room: int, sites: int | None = None) -> str:
+    over = "this run" if sites is None else f"{sites} sites"
+    return (
+        f"{found}, and a secure sum over {over} holds {room:,} of each site: what goes beyond would be cut "
+        'off. Use noise = "site", or fewer sites'
+    )
 
 
 def require_layout(task: TaskBase, facts: PublicFacts, rounds: int) -> None:
@@ -461,7 +516,9 @@ NONE = "Nothing in these records calls for advice."
 
 
 @suppress_warnings()
-def advice(task: TaskBase, federation: Federation, place: Withheld, *, private: bool) -> list[str]:
+def advice(
+    task: TaskBase, federation: Federation, place: Withheld, *, private: bool, room: int | None = None
+) -> list[str]:
     """Return advice about records, or where it is kept for their owner.
 
     Args:
@@ -469,10 +526,13 @@ def advice(task: TaskBase, federation: Federation, place: Withheld, *, private: 
         federation: The sites with their records; remote ones advise their own administrators.
         place: The destination of advice about private records.
         private: True if the records are private under a promise.
+        room: The most records of a site that secure sums hold, if there is a limit.
     """
     if federation.distant:
         return []
-    found = task.advise(federation)
+    found, largest = task.advise(federation), largest_site(federation)
+    if room is not None and largest is not None and largest > room:
+        found = [*found, _no_room(f"a site has {largest:,} records", room)]
     if not private:
         return found
     kept = replace(place, ending=ADVICE)

@@ -39,7 +39,7 @@ from tacit.privacy.accounting import epsilon
 from tacit.privacy.accounting.release import Release, by_subject
 from tacit.privacy.ledger.chain import RECORDS
 from tacit.privacy.policy import Open
-from tacit.runs.setup import prepare
+from tacit.runs.setup import advice, largest_site, most_records, prepare, require_room_for_records
 from tacit.runs.spec import PreparedRun
 from tacit.runs.stopping import Stopping
 from tacit.runtime import files
@@ -193,6 +193,7 @@ def agree(text: str, run: str, file: SiteFile, folder: Path, entropy: bytes) -> 
             require_records(own, file)
     except TacitError as error:
         raise Unusable(str(error)) from None
+    tell_room(experiment, setting, own, details_of(file, folder))
     return SiteAgreement(
         agreement_id(text, run, entropy), experiment, setting, own, price, run_digest(text, run)
     )
@@ -299,6 +300,21 @@ def require_records(own: "Federation", file: SiteFile) -> None:
             f"the site holds {size} records, and its limits ask for {file.limits.fewest}",
             rule=f"the site must hold {file.limits.fewest} records at least, by its own limits",
         )
+
+
+def tell_room(experiment: Experiment, setting: PreparedRun, own: "Federation", place: Withheld) -> None:
+    """Write for the administrator if secure sums hold fewer records than the site has.
+
+    Private records are not refused: the coordinator chooses how many the sums hold, and would learn how many
+    there are. What is written where nobody else reads it depends on the records; that something is does not.
+    """
+    room = most_records(setting)
+    if room is None:
+        return
+    if is_private(experiment):
+        _ = advice(setting.task, own, place, private=True, room=room)
+    else:
+        require_room_for_records(room, setting.names, None, largest_site(own))
 
 
 def pay(agreement: SiteAgreement, ledger: "Ledger", limits: SiteLimits) -> bool:

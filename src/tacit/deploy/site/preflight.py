@@ -34,7 +34,6 @@ from tacit.runtime.silence import suppress_warnings
 
 if TYPE_CHECKING:
     from tacit.experiments.experiment import Experiment
-    from tacit.learning.task import TaskBase
     from tacit.privacy.accounting.release import Release
     from tacit.runs.spec import PreparedRun
     from tacit.sites.federation import Federation
@@ -280,8 +279,15 @@ def _check_access(place: Path, path: Path) -> Iterator[CheckResult]:
         yield CheckResult(False, f"the guard's user cannot read {path}", mend)
 
 
-def _check_size(size: int, file: SiteFile) -> CheckResult:
+def _check_size(size: int, file: SiteFile, room: int | None) -> CheckResult:
     fewest = file.limits.fewest
+    if room is not None and size > room:
+        told = f"the site holds {size:,} records, and the secure sums of this experiment hold {room:,} of it"
+        mend = (
+            'reject it, and ask for fewer sites or noise = "site": the guard would cut the sums off, and '
+            "tells nobody else"
+        )
+        return CheckResult(False, told, mend)
     if size < fewest:
         mend = "the site does not take part with fewer ([limits] fewest)"
         return CheckResult(False, f"the site holds {size:,} records, and its limits require {fewest:,}", mend)
@@ -318,7 +324,7 @@ def _experiment(place: Path, file: SiteFile, path: Path) -> Iterator[CheckResult
     yield from _describe_experiment(experiment, setting, price)
     yield from _check_limits(file, place, experiment, price)
     opened = partial(open_records, experiment, setting, file, place)
-    yield from _check_records(place, file, opened, private=is_private(experiment), task=setting.task)
+    yield from _check_records(place, file, opened, private=is_private(experiment), setting=setting)
 
 
 def _describe_experiment(
@@ -390,11 +396,11 @@ def _check_records(
     opened: "Callable[[], Federation]",
     *,
     private: bool,
-    task: "TaskBase | None" = None,
+    setting: "PreparedRun | None" = None,
 ) -> Iterator[CheckResult]:
     """Check that the records are as agreed; details about private ones go where only their owner reads."""
     from tacit.deploy.site.agreement import details_of
-    from tacit.runs.setup import advice
+    from tacit.runs.setup import advice, most_records
 
     details = details_of(file, place)
     if details.data is not None:
@@ -409,9 +415,10 @@ def _check_records(
     if own.layout == "environments":
         yield CheckResult(True, "the worlds of this site can be opened")
     else:
-        yield _check_size(sum(len(site.table) for site in own.values()), file)
-    if task is not None:
-        for words in advice(task, own, details, private=private):
+        room = None if setting is None else most_records(setting)
+        yield _check_size(sum(len(site.table) for site in own.values()), file, room)
+    if setting is not None:
+        for words in advice(setting.task, own, details, private=private, room=most_records(setting)):
             yield CheckResult(True, words)
 
 

@@ -108,6 +108,10 @@ class Mechanism(Protocol):
         """Refuse updates of `width` coordinates that cannot be protected, before anything is charged."""
         ...
 
+    def most_records(self, width: int) -> int | None:
+        """Return the most records of a site whose sum of `width` coordinates is never cut off, if limited."""
+        ...
+
     def at_round(self, number: int) -> "Mechanism":
         """The mechanism of a round, in which sites may be grouped otherwise than in others."""
         ...
@@ -218,6 +222,10 @@ class NoPrivacy:
 
     def check_width(self, width: int) -> None:
         """Accept any width."""
+
+    def most_records(self, width: int) -> int | None:
+        """Return None: sums hold any number of records."""
+        return None
 
     def at_round(self, number: int) -> "Mechanism":
         """Return this mechanism for every round."""

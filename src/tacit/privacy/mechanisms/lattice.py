@@ -235,6 +235,11 @@ class RecordLattice:
         """Return the standard deviation, in steps, of each noise share if `honest` shares are counted on."""
         return noise_share(self.sensitivity, multiplier, honest)
 
+    @property
+    def most_records(self) -> int:
+        """Most records whose sum is never cut off: no coordinate of one is longer than the clip bound."""
+        return math.floor(self.most / (self.scale * self.clip))
+
     def round_sum(self, total: NDArray[np.float64]) -> NDArray[np.int64]:
         """Round a site's sum to the nearest whole steps, cut off at `most`; broken numbers become zero."""
         given = f"shape {total.shape}"

@@ -70,6 +70,10 @@ class SecureRecordSum(SecureSum):
             honest=self.shares,
         )
 
+    def most_records(self, width: int) -> int | None:
+        """Return the most records of a site whose sum of `width` coordinates is never cut off."""
+        return self.lattice(width).most_records
+
     def at_site(self, update: Array, key: Key) -> Array:
         """The noisy sum in whole steps, to be masked before it leaves.
 
@@ -144,6 +148,11 @@ class SecureSumRounds(SumRounds):
         """Refuse sums of `width` coordinates that do not fit the lattice of some round."""
         for number in range(1, self.rounds + 1):
             self.at_round(number).check_width(width)
+
+    def most_records(self, width: int) -> int | None:
+        """Return the most records of a site whose sums of `width` coordinates are cut off in no round."""
+        rounds = range(1, self.rounds + 1)
+        return min(self.at_round(number).lattice(width).most_records for number in rounds)
 
 
 def discrete_multiplier(multiplier: float) -> float:
