@@ -150,7 +150,7 @@ class Scaling(Attack):
         require(is_between(self.factor, -np.inf, np.inf), "factor", self.factor, "a finite number")
 
     def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
-        """A multiple of the honest mean."""
+        """Return a multiple of the honest mean."""
         return self.factor * honest.mean(axis=0)
 
 
@@ -207,7 +207,7 @@ class Alie(Attack):
             require_positive("deviations", self.deviations)
 
     def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
-        """The honest mean, less some deviations."""
+        """Return the honest mean minus some standard deviations."""
         away = z_max(len(own), len(honest)) if self.deviations is None else self.deviations
         return honest.mean(axis=0) - away * honest.std(axis=0)
 
@@ -243,7 +243,7 @@ class Mimic(Attack):
     kind: ClassVar[str] = "mimic"
 
     def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
-        """The update of the honest site that is farthest out along the first principal direction."""
+        """Return the honest update that is farthest along the first principal direction."""
         apart = honest - honest.mean(axis=0)
         # The last eigenvector of the Gram matrix holds the places along that direction, up to a factor.
         places = np.abs(np.linalg.eigh(apart @ apart.T)[1][:, -1])
@@ -313,7 +313,7 @@ class AdaptiveAlie(Attack):
     kind: ClassVar[str] = "adaptive-alie"
 
     def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
-        """The lie that moves the aggregate farthest the way it points."""
+        """Return the update that moves the aggregate farthest in its own direction."""
         mean, spread = honest.mean(axis=0), honest.std(axis=0)
         tries = [mean - scale * spread for scale in SCALES]
         return most_harmful(tries, outcome, lambda combined: float((mean - combined) @ spread), own)
@@ -326,7 +326,7 @@ class AdaptiveInnerProduct(Attack):
     kind: ClassVar[str] = "adaptive-inner-product"
 
     def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
-        """The lie after which the aggregate points away from the honest mean most."""
+        """Return the update that turns the aggregate farthest from the honest mean."""
         mean = honest.mean(axis=0)
         tries = [-scale * mean for scale in SCALES]
         return most_harmful(tries, outcome, lambda combined: -float(combined @ mean), own)
@@ -352,7 +352,7 @@ class MinMax(Attack):
         require_word("direction", self.direction, ("deviation", "mean", "sign"))
 
     def craft(self, own: Array, honest: Array, outcome: Outcome, key: Key) -> Array:
-        """The lie that is just not farther from any honest update than they are from each other."""
+        """Return the extreme update within the largest distance between honest updates."""
         mean = honest.mean(axis=0)
         towards = self.unit_direction(honest)
         return mean + self.max_step(honest - mean, towards) * towards

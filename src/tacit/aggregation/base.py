@@ -34,12 +34,12 @@ COLUMNS = 1 << 11
 
 
 class Aggregator(AggregatorSpec, Protocol):
-    """From one vector per site to one vector."""
+    """Aggregator: combines one vector per site into one vector."""
 
     kind: ClassVar[str]
 
     def resolve(self, sites: int, privacy: Privacy | Open) -> "Aggregator":
-        """The aggregator with everything decided that depends on federation and promise, for a whole run.
+        """Resolve the aggregator for a federation and a privacy policy, for a whole run.
 
         Raises:
             TooFewSites: It cannot serve so few sites.
@@ -112,7 +112,7 @@ class AggregatorBase(ABC):
         """Combine the updates (sites, coordinates)."""
 
     def combine_groups(self, means: Updates) -> Array:
-        """The means of groups are combined like updates."""
+        """Combine the means of groups like updates."""
         return self(means)
 
 
@@ -181,10 +181,10 @@ class Bounded(Protocol):
 
 @runtime_checkable
 class Resolvable(Protocol):
-    """A custom aggregator with more than the combining, as it can be resolved for a federation."""
+    """A custom aggregator that can be resolved for a federation."""
 
     def resolve(self, sites: int, privacy: Privacy | Open) -> Any:  # noqa: ANN401
-        """The aggregator with everything decided that depends on federation and promise."""
+        """Resolve the aggregator for a federation and a privacy policy."""
         ...
 
 

@@ -13,14 +13,14 @@ from tacit.runtime.arrays import Array
 
 
 class ServerStep(Protocol):
-    """From the combined update and a memory of earlier ones to the step that is taken."""
+    """Server optimizer: computes the step from the combined update and a memory of earlier ones."""
 
     def remember(self, state: Array) -> Array:
-        """The memory before the first round (rows, *shape of the state)."""
+        """Return the initial memory (rows, *shape of the state)."""
         ...
 
     def __call__(self, combined: Array, memory: Array) -> tuple[Array, Array]:
-        """The step, and the memory after it."""
+        """Return the step and the updated memory."""
         ...
 
 

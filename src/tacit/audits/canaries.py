@@ -112,13 +112,13 @@ class Canaries:
 
     @property
     def echo(self) -> float:
-        """By how many deviations noise resembles other noise: far above 0 if some was used more than once."""
+        """Correlation of noises in standard deviations: far above 0 if some noise was used twice."""
         pairs = self._sums**2 - self._squares
         spread = float(pairs.std())
         return float(pairs.mean()) / spread * len(pairs) ** 0.5 if spread else 0.0
 
     def evidence(self) -> Evidence:
-        """Everything that was seen."""
+        """Evidence of all observed answers."""
         return Evidence(self.scores.ravel(), self.present.ravel())
 
 
@@ -445,7 +445,7 @@ def _directions(columns: int) -> Array:
 
 
 def _join(parts: Sequence[Array]) -> tuple[Array, Array]:
-    """Two records, of what they have in each column (2, numbers), and a 1 before."""
+    """Concatenate the columns of two records behind a constant 1 (2, numbers)."""
     first, second = np.concatenate([np.ones((2, 1)), *parts], axis=1)
     return first, second
 

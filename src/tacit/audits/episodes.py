@@ -69,7 +69,7 @@ class Pool:
         return int(self.owner[-1]) + 1
 
     def part(self, marks: Marks) -> Rollout:
-        """The episodes that are marked, and no others."""
+        """Select the marked episodes."""
         kept = marks[self.owner]
         return self.rollout._replace(
             **{name: series[kept] for name, series in fields_of(self.rollout, TAPE).items()}
@@ -183,7 +183,7 @@ def collect_episodes(worlds: Sequence[World], policy: "Policy", task: PPO, key: 
 
 
 def _attack_target(experiment: Experiment, federation: Federation) -> tuple[PPO, EnvFederation]:
-    """The task, settled, and the worlds; nothing that is promised protection."""
+    """Return the bound task and its environments; nothing that is promised protection."""
     task = experiment.task
     fits = isinstance(task, PPO) and isinstance(federation, EnvFederation)
     require(fits, "[task] kind", task.kind, f'"{PPO.kind}", in worlds')
@@ -295,6 +295,6 @@ def _score(task: PPO, start: Array, site: AttackedSite, mechanism: Mechanism, ke
 
 
 def _strength(scores: Array, present: Marks) -> float:
-    """The share of members that likelihood ratios of a score find, at few false alarms."""
+    """Return the true positive rate of a score's likelihood ratios, at few false alarms."""
     ratios = lira(scores, present)
     return attack(ratios[present], ratios[~present], alarms=FEW_ALARMS).found

@@ -178,7 +178,7 @@ def _half(evidence: Evidence, which: int) -> Evidence:
 
 
 def _chosen(evidence: Evidence, family: Family, confidence: float) -> float:
-    """The threshold that refutes most."""
+    """Choose the threshold that gives the largest lower bound."""
     limits = np.unique(np.quantile(evidence.scores, THRESHOLDS))
     alarms, misses = _errors(evidence, limits, confidence)
     near = family.smallest_refuted_noise(
@@ -200,7 +200,7 @@ def _errors(evidence: Evidence, limits: Array, confidence: float) -> tuple[Array
 
 
 def _at_most(hits: NDArray[np.int64], of: int, doubt: float) -> Array:
-    """The largest probability under which so few hits are seen with more than this doubt."""
+    """Return the upper confidence bound of a probability, from its number of hits."""
     found = np.ones(len(hits))
     some = hits < of
     found[some] = stats.beta.isf(doubt, hits[some] + 1, of - hits[some])
@@ -208,7 +208,7 @@ def _at_most(hits: NDArray[np.int64], of: int, doubt: float) -> Array:
 
 
 def one_run(evidence: Evidence, family: Family, confidence: float) -> float:
-    """By how much the noise is smaller than a multiple of the claimed one, by one run.
+    """Bound the noise from above as a multiple of the claimed one, by one run.
 
     The canaries with the highest scores are guessed to be there, those with the lowest not to be.
     """
@@ -370,7 +370,7 @@ def min_false_negative_rate(releases: Sequence[Release], alarms: Array) -> Array
 
 
 def shift(releases: Sequence[Release]) -> float | None:
-    """By how many deviations releases move that are all Gaussian and undrawn; None if some are not."""
+    """Return the shift of unsampled Gaussian releases in standard deviations; None if some are not."""
     counts = group_events(releases)
     if any(kind.law != "gaussian" or kind.rate < 1 for kind, _ in counts):
         return None
@@ -379,12 +379,12 @@ def shift(releases: Sequence[Release]) -> float | None:
 
 @lru_cache(maxsize=1024)
 def _delta_curve(releases: tuple[Release, ...]) -> tuple[Array, Array]:
-    """Some epsilons, and one minus the delta of each."""
+    """Tabulate epsilons and one minus the delta of each."""
     epsilons, pure = np.linspace(0.0, _largest(releases), POINTS), accounting.total_pure_epsilon(releases)
     epsilons = np.append(epsilons, pure) if math.isfinite(pure) else epsilons
     return epsilons, 1 - accounting.deltas(releases, epsilons)
 
 
 def _largest(releases: Sequence[Release]) -> float:
-    """An epsilon beyond which curves have nothing to add, but at the rarest events."""
+    """Return the largest epsilon at which privacy curves are evaluated."""
     return min(accounting.epsilon(releases, RAREST), 60.0)

@@ -253,7 +253,7 @@ def _train_runs(
 
 
 def _seed(key: Key) -> int:
-    """A seed of its own for a model, or all would have the same noise."""
+    """Derive the seed of a model, so that no two have the same noise."""
     return int(key.generator().integers(2**31))
 
 

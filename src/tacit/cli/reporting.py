@@ -153,7 +153,7 @@ def _summary_page(found: BatchResult[Any] | AttackScores) -> Page:
 
 
 def _unique_names(paths: Sequence[Path]) -> dict[str, Path]:
-    """The directories by names that tell them apart: their own, or as they were given."""
+    """Map unique names to the directories: their own, or as they were given."""
     short = [path.name for path in paths]
     names = short if len(set(short)) == len(paths) else [str(path) for path in paths]
     if len(set(names)) < len(paths):

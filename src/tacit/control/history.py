@@ -95,7 +95,7 @@ class History:
 
     @property
     def frame(self) -> "pd.DataFrame":
-        """The episodes, one to a row: reward, length, label, step, round."""
+        """Tabulate the episodes, one per row: reward, length, label, step, round."""
         import pandas as pd
 
         columns = fields_of(self, [name for name in KINDS if name.startswith("ep_")])
@@ -104,7 +104,7 @@ class History:
         )
 
     def curve(self, label: str, window: int = 100) -> tuple[Whole, Array]:
-        """The steps at which an agent's episodes ended, and the mean return of the last ones until then.
+        """Return the steps at which an agent's episodes ended, with moving averages of their returns.
 
         Args:
             label: The agent.

@@ -33,7 +33,7 @@ class Episodes:
 
     @classmethod
     def concatenate(cls, parts: "list[Episodes]") -> "Episodes":
-        """All of them, one part after another."""
+        """Concatenate the episodes of all parts."""
         if not parts:
             return cls(np.zeros(0), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
         columns = zip(*((part.returns, part.lengths, part.steps) for part in parts), strict=True)

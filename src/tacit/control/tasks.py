@@ -84,7 +84,7 @@ class ObservationStatsQuery(InitialQueryBase):
 
     @property
     def placeholder(self) -> dict[str, Any]:
-        """As if observations were scaled already."""
+        """Center 0 and scale 1."""
         return {"center": (0.0,) * self.inputs, "scale": (1.0,) * self.inputs}
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
@@ -247,7 +247,7 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
         return replace(self, inputs=inputs, actions=actions)
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
-        """This for the worlds of a federation, each of which has been opened once.
+        """Bind the task to the environments of a federation, each of which is opened once.
 
         Raises:
             InvalidValue: A world cannot be opened, is unlike others, or shows what is no number.
@@ -276,11 +276,11 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
         )
 
     def at_round(self, number: int, rounds: int) -> Self:
-        """This with the pace of a round."""
+        """Return the task with the learning rate of a round."""
         return replace(self, lr=self.lr * (1 - (number - 1) / rounds)) if self.anneal else self
 
     def start(self, federation: Federation, key: Key) -> Array:
-        """Weights that make any action about as likely as another."""
+        """Return initial weights, under which all actions are about equally likely."""
         return self.shape.start(key.generator())[: self.width]
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
@@ -344,7 +344,7 @@ class PPO(PPOConfig, TaskBase):  # pyright: ignore[reportIncompatibleVariableOve
         return self._evaluate([self.model(state)] * len(held_out), held_out)
 
     def simplest(self, start: Array, held_out: Scenes) -> Simplest:
-        """Random actions, in the same worlds."""
+        """Score random actions in the same environments."""
         from tacit.control.agents.evaluation import play_randomly, summarise
 
         found = summarise(play_randomly(self.shape, held_out), held_out, Key(held_out.seed) / "random")

@@ -129,7 +129,7 @@ def _require_possible(experiment: Experiment) -> None:
 
 
 def _remote_tables(experiment: Experiment, sites: Sequence[str]) -> dict[str, Document]:
-    """The tables [data] and [sites], where they are not such that sites hold the data already."""
+    """Return the tables [data] and [sites] of a deployment; unchanged if sites hold the data already."""
     data = experiment.data
     named: Document = {"kind": "named", "names": list(sites)}
     if data.distant:
@@ -268,7 +268,7 @@ def _kinds(table: Mapping[str, Any]) -> list[str]:
 
 
 def _cuts(task: SurvivalLearner, experiment: Experiment, federation: Federation) -> object:
-    """The grid of time as this run settles it; as it was said where it is still to be bought."""
+    """Return the time grid of the run; as it was said where it is still to be bought."""
     return task.bind(federation, Provenance(experiment.privacy, public=federation.public)).cuts
 
 
@@ -306,7 +306,7 @@ def _unused_name(name: str, frame: "pd.DataFrame") -> str:
 
 
 def _raw(table: Table, encoding: Encoding, targets: Mapping[str, str]) -> "pd.DataFrame":
-    """Records as they might have been before they became numbers: the encoding makes the same of them."""
+    """Decode records to raw values: the encoding makes the same of them."""
     import pandas as pd
 
     found: dict[str, object] = {}
@@ -325,7 +325,7 @@ def _raw(table: Table, encoding: Encoding, targets: Mapping[str, str]) -> "pd.Da
 
 
 def _unscale(values: Array, center: float, scale: float, column: str) -> Array:
-    """Numbers that become these very ones when the center is taken from them and they are divided."""
+    """Invert centering and scaling, exactly to the bit."""
     near = values * scale
     found = near + center
     # Rounding twice may miss the number that these came from by a few units in the last place.

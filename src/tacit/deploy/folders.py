@@ -360,7 +360,7 @@ def _folder(path: Path, mode: int = 0o755) -> Path:
 
 
 def _new(file: Path, content: str | bytes, mode: int = 0o644) -> None:
-    """A file that was not there before."""
+    """Create a new file."""
     files.create(file, content, mode)
     file.chmod(mode)
 

@@ -73,11 +73,11 @@ class RecordCountQuery(Work):
 
     @property
     def sent(self) -> int:
-        """One number."""
+        """Number of doubles sent: the count of records alone."""
         return 1
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
-        """One number for each site."""
+        """Return the noisy number of records of each site."""
         told = [
             mechanism.noisy_count(int(size), key / name)
             for name, size in zip(cohort.names, cohort.sizes, strict=True)

@@ -92,21 +92,21 @@ class SignedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """A letter under a signature."""
+    """A signed message, encoded."""
 
     letter: bytes
     signature: bytes
 
 
 def encode_arrays(numbers: "Mapping[str, Array]") -> bytes:
-    """Arrays as bytes."""
+    """Encode arrays as bytes."""
     from safetensors.numpy import save
 
     return save({name: np.ascontiguousarray(values) for name, values in numbers.items()})
 
 
 def sign_message(letter: SignedMessage, identity: "Identity") -> bytes:
-    """A letter as its writer sends it."""
+    """Sign and encode a message."""
     content = msgspec.msgpack.encode(letter)
     return msgspec.msgpack.encode(Envelope(content, identity.sign(_signing_input(content))))
 

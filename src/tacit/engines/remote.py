@@ -48,7 +48,7 @@ class Refusal(NoReply):
 
 
 def log_line(message: str) -> None:
-    """A line of the log."""
+    """Write a line to the log."""
     print(message, file=sys.stderr, flush=True)
 
 
@@ -214,7 +214,7 @@ class Remote(Flower):
     def _updates(
         self, answers: Mapping[str, SignedMessage | NoReply], names: Sequence[str], width: int
     ) -> Updates:
-        """The rows of those whose answers can be used, and what is wrong with the others."""
+        """Split answers into usable rows and faults."""
         rows, diary, faults = dict[str, Array](), dict[str, Metrics](), list[Fault]()
         for name in names:
             answer = answers[name]

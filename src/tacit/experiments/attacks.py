@@ -113,7 +113,7 @@ class AttackTrials(CellBatch[AttackCell, "AttackScores"]):
 
     @property
     def promises(self) -> dict[str, Privacy | Open]:
-        """Without noise, and with that of the promise, if there is one."""
+        """Privacy policies to try: without noise, and the file's own if it has one."""
         privacy = self.experiment.privacy
         require_rehearsal(privacy)
         if isinstance(privacy, Open):
@@ -330,7 +330,7 @@ def _score(experiment: Experiment, federation: Federation) -> tuple[float | None
 
 
 def _attacks(asked: Table, folder: Path) -> dict[str, Attack]:
-    """One attack with all its options, or several kinds that share how many lie."""
+    """Read the attacks of a table: one with all its options, or several kinds with equally many attackers."""
     if "kind" in asked:
         require("kinds" not in asked, "[attack] kinds", asked.get("kinds"), "left out where kind is given")
         attack = build("attack", {"attack": asked}, folder, ATTACKS)

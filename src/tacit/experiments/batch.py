@@ -282,7 +282,7 @@ class BatchResult(ABC, Generic[CellKind]):
         return {}
 
     def _in_order(self) -> list[CellKind]:
-        """Cells that differ only in what they repeat by stand together."""
+        """Order the cells so that repetitions are adjacent."""
         groups = dict.fromkeys(cell.group for cell in self.batch.cells)
         places = {group: place for place, group in enumerate(groups)}
         return sorted(self.batch.cells, key=lambda cell: places[cell.group])
@@ -393,7 +393,7 @@ def count_words(count: int, word: str, rest: str = "") -> str:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Some words as a list for people: `a, b and c`."""
+    """Join words to a list for people: `a, b and c`."""
     return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
@@ -406,7 +406,7 @@ def require_distinct(**lists: Sequence[object] | None) -> None:
 
 
 def without_workers(document: Table) -> Table:
-    """The document without the number of processes: a batch may be resumed on another machine."""
+    """Return the document without the number of processes: a batch may be resumed on another machine."""
     document["study"].pop("workers", None)
     return document
 

@@ -325,7 +325,7 @@ def run_experiment(experiment: Experiment) -> Row:
 
 
 def baseline_changes(changes: Changes) -> Changes:
-    """Those values that models without any promise depend on as well."""
+    """Select the values that runs without privacy depend on as well."""
     return tuple((key, text) for key, text in changes if key.partition(".")[0] not in APART)
 
 
@@ -396,7 +396,7 @@ def _require_public(experiment: Experiment, promise: Privacy | Open) -> None:
 
 
 def split_lists(changes: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Those changes of a single value, and those of several, in their order."""
+    """Split changes into those of a single value and those of a list, in order."""
     plain, lists = list[str](), list[str]()
     for change in changes:
         (lists if len(parse_list(change)[1]) > 1 else plain).append(change)
@@ -487,7 +487,7 @@ def labels(keys: Sequence[str]) -> dict[str, str]:
 
 
 def in_words(changes: Iterable[tuple[str, str]]) -> str:
-    """Some values, for people: `epsilon 0.5, lr 2`."""
+    """Format values for people: `epsilon 0.5, lr 2`."""
     pairs = list(changes)
     names = labels([key for key, _ in pairs])
     return ", ".join(f"{names[key]} {text}" for key, text in pairs)

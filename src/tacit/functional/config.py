@@ -284,7 +284,7 @@ class FunctionalConfig(BoostingConfig):
         return BSplines(size=self.size, order=self.order, domain=(low, high), knots=knots)
 
     def frame_of(self, name: str) -> "Frame":
-        """That of a curve."""
+        """Return the frame of a curve."""
         own = self.width_y if name == self.response else self.width
         return self.frame(cast(Domain, tuple(self.domains[name])), own)
 

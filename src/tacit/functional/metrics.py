@@ -235,7 +235,7 @@ class _Pair(NamedTuple):
 def _pair(
     true: ArrayLike, predicted: ArrayLike, times: ArrayLike | None = None, *, holes: bool = False
 ) -> _Pair:
-    """Both, once they are found to fit together."""
+    """Check that truth and prediction fit together, and return both."""
     seen, told = _matrix("true", true), _matrix("predicted", predicted)
     require(
         told.shape == seen.shape, "predicted", f"shape {told.shape}", f"of shape {seen.shape}, as true is"

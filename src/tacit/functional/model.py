@@ -248,7 +248,7 @@ def _times(given: ArrayLike | None, frame: Frame) -> Array:
 
 
 def empty_fit(columns: int, size: int) -> BoostingFit:
-    """A fit before anything is known: no predictor counts."""
+    """Return an empty fit: no predictor counts."""
     return BoostingFit(
         coefficients=np.zeros((columns, size)), path=(), steps=0, curve=np.zeros(1), losses=np.zeros(1),
         selected=(), screened=None, degrees=0.0, smooth=(0.0, 0.0, 0.0), ridge=0.0,
@@ -296,7 +296,7 @@ def _shrink_mean(mean: Array, spread: float) -> Array:
 
 
 def empty_model(choices: FunctionalConfig) -> Model:
-    """The model before anything was released."""
+    """Return a model without any release."""
     columns, width_y = len(choices.predictors) * choices.width, choices.width_y
     return _model(choices, empty_fit(columns, width_y), np.zeros(columns), np.zeros(width_y))
 

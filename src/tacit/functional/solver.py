@@ -1,4 +1,4 @@
-"""The surface that best turns one curve into another, from moments and penalties on its roughness.
+"""Penalized least-squares surface between two curves, from moments and penalties on roughness.
 
 The coefficients B of a surface solve a generalized Sylvester equation; written as one linear system, it is as
 large as the product of both sides. In the right coordinates all of it is diagonal at once, whatever the
@@ -35,7 +35,7 @@ def solve(
 def prepare(
     G: ArrayLike, Ox: ArrayLike, Oy: ArrayLike, ls: ArrayLike, lt: ArrayLike, lst: ArrayLike
 ) -> "Prepared":
-    """Do what does not depend on the right-hand side, for a predictor or for a stack of them at once.
+    """Factorize the equation of a predictor, or of a stack of them, for any right-hand side.
 
     Args:
         G: As for `solve`.

@@ -100,7 +100,7 @@ class Boosting(FunctionalConfig, TaskBase):
         return replace(self, release=release, components=few, components_y=few_y, folds=folds)
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
-        """This with the curves of the federation known.
+        """Bind the task to the curves of a federation.
 
         Raises:
             InvalidValue: There is no response, or a curve that nothing can be learned from.
@@ -166,7 +166,7 @@ class Boosting(FunctionalConfig, TaskBase):
 
     @property
     def identity(self) -> str | None:
-        """Everything that the work depends on."""
+        """Identity of everything that the work depends on."""
         return identity_of(self)
 
     @property
@@ -193,7 +193,7 @@ class Boosting(FunctionalConfig, TaskBase):
         return shifted.coordinates(self.frame_of(name), self.smooth)
 
     def start(self, federation: Federation, key: Key) -> Array:
-        """Nothing is known yet."""
+        """Return the empty state."""
         columns = self.column_blocks.columns
         numbers = (
             (columns + 1) * (columns + 2) // 2
@@ -452,7 +452,7 @@ def _quantile_bin(found: Array, quantile: float) -> int:
 
 @lru_cache(maxsize=1)
 def _laws() -> tuple[Array, Array]:
-    """Shares of lengths as they may be, anywhere (laws, bins), and the logarithm of how likely each is."""
+    """Return candidate laws of lengths (laws, bins) and the logarithms of their prior probabilities."""
     bins, step = len(EDGES) - 1, math.log(EDGES[1] / EDGES[0])
     laws, likely = list[Array](), list[Array]()
     for offset in (0.0, step / 2):
@@ -470,7 +470,7 @@ def _laws() -> tuple[Array, Array]:
 
 
 def _below(shape: float, logarithms: Array) -> Array:
-    """The share of lengths below, by their logarithms: in units of the mean square, or of the median."""
+    """Return the distribution function of lengths at logarithms, in units of mean square or median."""
     from scipy.special import gammainc, ndtr
 
     if shape in FREEDOMS:

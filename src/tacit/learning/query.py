@@ -91,7 +91,7 @@ class FinalQuery(Query, Protocol):
     """Query of facts about the sites that a trained model needs."""
 
     def apply(self, state: Array, combined: Array, noise: float = 0.0) -> Array:
-        """The state with the combined answers in it; `noise` is the deviation of each of their numbers."""
+        """Add the combined answers to the state; `noise` is the deviation of each of their numbers."""
         ...
 
 
@@ -159,7 +159,7 @@ class FinalQueryBase(QueryBase):
 
     @abstractmethod
     def apply(self, state: Array, combined: Array, noise: float = 0.0) -> Array:
-        """The state with the combined answers in it; `noise` is the deviation of each of their numbers."""
+        """Add the combined answers to the state; `noise` is the deviation of each of their numbers."""
 
 
 class _AdaptedInitialQuery(Adapted, InitialQueryBase):

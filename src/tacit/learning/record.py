@@ -251,7 +251,7 @@ def identity_of(part: Any) -> str | None:  # noqa: ANN401
 
 
 def _table(part: Any) -> tuple[dict[str, Any], bool]:  # noqa: ANN401
-    """The table of a choice, and whether everything that is set is in it."""
+    """Describe a choice as a table; return it, and True if it holds every option that is set."""
     part = user_object(part)
     own = cast("type[object]", type(part))
     ours = own.__module__.partition(".")[0] == "tacit"
@@ -273,7 +273,7 @@ def _table(part: Any) -> tuple[dict[str, Any], bool]:  # noqa: ANN401
 
 
 def _as_read(value: Any, kind: Any) -> Any:  # noqa: ANN401
-    """A plain value in the type that reading a file gives it."""
+    """Convert a value to the type that it has when read from a file."""
     try:
         return value if kind is None else plain(msgspec.convert(value, type=kind))
     except (msgspec.ValidationError, Unwritable, TypeError):
@@ -332,7 +332,7 @@ class MappedCallback:
             callback(changed)
 
     def stage(self, words: str, share: float | None = None) -> None:
-        """Something else is being done."""
+        """Report the current stage to all callbacks."""
         notify(self.callbacks, words, share)
 
 

@@ -190,7 +190,7 @@ class Supervised(Learner):
         return (self.maximize, "max") if self.maximize is not None else ("loss", "min")
 
     def program(self, columns: int) -> "Program":
-        """The closed form where there is one, `torch.func` otherwise."""
+        """Return the closed form where there is one, `torch.func` otherwise."""
         return self._program
 
     @cached_property
@@ -200,7 +200,7 @@ class Supervised(Learner):
         return program_of(self.module, self.loss, coupled=self.coupled)
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
-        """This task, once network and loss have been tried on a record of zeros."""
+        """Bind the task, after trying network and loss on a record of zeros."""
         from tacit.learning.batches import Batch
 
         store = require_rows(federation).store

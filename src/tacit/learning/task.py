@@ -54,7 +54,7 @@ class Task(TrainingSpec, Protocol):
     """
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
-        """This task with everything decided that depends on the federation, before anything is charged.
+        """Bind the task to a federation: decide all that depends on the data, before anything is charged.
 
         Raises:
             InvalidValue: These data cannot be learned from; the message names site and field.
@@ -83,7 +83,7 @@ class Task(TrainingSpec, Protocol):
         ...
 
     def start(self, federation: Federation, key: Key) -> Array:
-        """The state before the first round; public."""
+        """Return the initial state; public."""
         ...
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
@@ -98,7 +98,7 @@ class Task(TrainingSpec, Protocol):
         ...
 
     def advance(self, state: Array, step: Array) -> Array:
-        """The next state, after the server's step."""
+        """Return the next state, after the server's step."""
         ...
 
     def score(self, state: Array, held_out: Any) -> dict[str, float]:  # noqa: ANN401
@@ -225,7 +225,7 @@ class TaskBase(Work):
         return type(self).stop_reason is not TaskBase.stop_reason
 
     def resolve(self, privacy: "Privacy | Open") -> "TaskBase":
-        """The task that learns this under a promise; it may be one that needs no clip bound."""
+        """Resolve the task for a privacy policy; it may be one that needs no clip bound."""
         return self
 
     def choices(self, privacy: "Privacy | Open", rounds: int) -> list[str]:
@@ -243,7 +243,7 @@ class TaskBase(Work):
         return None
 
     def with_privacy(self, privacy: "Privacy | Open") -> Self:
-        """This task under a promise, from public choices alone.
+        """Return this task for a privacy policy, from public choices alone.
 
         Raises:
             Refused: The task cannot keep it.
@@ -251,11 +251,11 @@ class TaskBase(Work):
         return self
 
     def at_one_site(self, pooled: Federation) -> Self:
-        """This task where a site learns from its own records alone, for a baseline without protection."""
+        """Return this task for a site that learns alone, for a baseline without protection."""
         return self
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
-        """This task with everything decided that depends on the federation, before anything is charged.
+        """Bind the task to a federation: decide all that depends on the data, before anything is charged.
 
         Raises:
             InvalidValue: These data cannot be learned from; the message names site and field.
@@ -264,24 +264,24 @@ class TaskBase(Work):
         return self
 
     def with_mechanism(self, mechanism: Mechanism) -> Self:
-        """This task with the public parameters of the noise."""
+        """Return this task with the public parameters of the noise."""
         return self
 
     def with_answers(self, found: dict[str, Any]) -> Self:
-        """This task with the answers to its initial query as its fields."""
+        """Return this task with the answers to its initial query as its fields."""
         assert is_dataclass(self), "a task with an initial query is a dataclass, or overrides this"
         return replace(self, **found)
 
     def at_round(self, number: int, rounds: int) -> Self:
-        """This task in a round, where the round makes a difference, as for an annealed learning rate."""
+        """Return this task for a round, if rounds differ, as with an annealed learning rate."""
         return self
 
     @abstractmethod
     def start(self, federation: Federation, key: Key) -> Array:
-        """The state before the first round; public."""
+        """Return the initial state; public."""
 
     def advance(self, state: Array, step: Array) -> Array:
-        """The next state, after the server's step."""
+        """Return the next state, after the server's step."""
         return state + step
 
     def stop_reason(self, state: Array) -> str | None:
@@ -387,31 +387,31 @@ class _AdaptedTask(Adapted, TaskBase):
         return self.has("stop_reason")
 
     def resolve(self, privacy: "Privacy | Open") -> "_AdaptedTask":
-        """The task that learns this under a promise."""
+        """Resolve the task for a privacy policy."""
         return self._after("resolve", privacy)
 
     def at_one_site(self, pooled: Federation) -> "_AdaptedTask":
-        """This task where a site learns alone."""
+        """Return this task for a site that learns alone."""
         return self._after("at_one_site", pooled)
 
     def with_privacy(self, privacy: "Privacy | Open") -> "_AdaptedTask":
-        """This task under a promise."""
+        """Return this task for a privacy policy."""
         return self._after("with_privacy", privacy)
 
     def bind(self, federation: Federation, provenance: Provenance) -> "_AdaptedTask":
-        """This task with everything decided that depends on the federation."""
+        """Bind the task to a federation."""
         return self._after("bind", federation, provenance)
 
     def with_mechanism(self, mechanism: Mechanism) -> "_AdaptedTask":
-        """This task with the public parameters of the noise."""
+        """Return this task with the public parameters of the noise."""
         return self._after("with_mechanism", mechanism)
 
     def with_answers(self, found: dict[str, Any]) -> "_AdaptedTask":
-        """This task with the answers to its initial query as its fields."""
+        """Return this task with the answers to its initial query as its fields."""
         return _AdaptedTask(replace(self.own, **found))
 
     def at_round(self, number: int, rounds: int) -> "_AdaptedTask":
-        """This task in a round."""
+        """Return this task for a round."""
         return self._after("at_round", number, rounds)
 
     def _after(self, name: str, *given: object) -> "_AdaptedTask":
@@ -419,7 +419,7 @@ class _AdaptedTask(Adapted, TaskBase):
         return self if change is None else _AdaptedTask(change(*given))
 
     def start(self, federation: Federation, key: Key) -> Array:
-        """The state before the first round."""
+        """Return the initial state."""
         return self.own.start(federation, key)
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:

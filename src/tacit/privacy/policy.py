@@ -44,7 +44,7 @@ BOUNDS = f"a number above {1 / LONGEST:g} and below {LONGEST:g}"
 
 @dataclass(frozen=True, kw_only=True)
 class Privacy:
-    """The promise that one record, or one site, changes little of what an observer sees.
+    """Privacy policy: one record, or one site, changes little of what an observer sees.
 
     Args:
         unit: Protected unit: any one `record`, or any one whole `site`.

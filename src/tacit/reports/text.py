@@ -327,7 +327,7 @@ BROKEN = "broken"
 
 
 def plain(text: str) -> str:
-    """Words with the code of everything that a terminal would obey, or not show, instead of itself."""
+    """Escape all characters that a terminal would obey or not show."""
     return escape(text)
 
 
@@ -450,7 +450,7 @@ def _common(names: Sequence[str]) -> str:
 
 
 def _in_parts(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> str:
-    """A table in several, each with the first column and as many others as fit, at least one."""
+    """Split a table into several, each with the first column and as many others as fit."""
     groups, used = list[list[int]](), width
     first = max(display_width(row[0]) for row in (header, *rows))
     for place in range(1, len(header)):

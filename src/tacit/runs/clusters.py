@@ -79,7 +79,7 @@ def train_clusters(
     before: Mapping[str, int],
     key: Key,
 ) -> tuple[Updates, tuple[Fault, ...], ClusterRound]:
-    """The updates of sites that start from different models, and how they are told apart.
+    """Train sites that start from different models; return updates and their assignment.
 
     Args:
         prepared: The prepared run, with the task and the mechanism of this round.

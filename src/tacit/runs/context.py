@@ -98,7 +98,7 @@ class RunContext:
         return ready._count_records(point, ledger, key), point
 
     def _augment(self, point: Checkpoint, ledger: Ledger, key: Key) -> Self:
-        """This with synthetic records at the sites, if they are wanted."""
+        """Add synthetic records at the sites, if requested."""
         if self.spec.augment is None:
             return self
         ticket = self.ticket(_blank(point), key / "augment")
@@ -117,7 +117,7 @@ class RunContext:
         return replace(self, federation=added)
 
     def _ask_initial(self, point: Checkpoint, directory: Directory, ledger: Ledger, key: Key) -> Self:
-        """This, its task knowing what it had to ask before the first round."""
+        """Ask the initial query; return the context with its answers in the task."""
         question = initial_query_of(self.task)
         if question is None:
             return self
@@ -134,7 +134,7 @@ class RunContext:
         return replace(self, prepared=self.prepared.with_answers(found))
 
     def _count_records(self, point: Checkpoint, ledger: Ledger, key: Key) -> Self:
-        """This with the number of records known, if it has to be bought."""
+        """Buy the number of records, if needed; return the context that knows it."""
         price = self.mechanism.count_releases(list(self.federation))
         if not price:
             return self
@@ -168,7 +168,7 @@ class RunContext:
     def apply_final(
         self, question: FinalQueryBase, state: Array, clusters: Mapping[str, int], key: Key
     ) -> Array:
-        """The state with the answers to its last question in it; each site is asked about its own model."""
+        """Add the answers to the final query to the state; each site is asked about its own model."""
         if state.ndim == 1:
             return question.apply(state, self.ask(question, state, key), self.noise(question))
         members = [[name for name in self.federation if clusters.get(name) == at] for at in range(len(state))]
@@ -261,7 +261,7 @@ class RunContext:
         return [part or self.nonce for part in (*known, records, machine())]
 
     def ticket(self, point: Checkpoint, key: Key) -> str:
-        """A name for this very round: after a crash the same inputs give the same noise, at no new price.
+        """Name the round by its inputs: after a crash, equal inputs give equal noise at no new price.
 
         Inputs are everything that the sums of the round depend on: data, state, work, and the machine, which
         may round otherwise. Work that cannot be written down is never the same after a crash. All of it is
@@ -272,7 +272,7 @@ class RunContext:
 
 
 def _blank(point: Checkpoint) -> Checkpoint:
-    """A run before its first state."""
+    """Return the checkpoint of a run before its first state."""
     return replace(point, state=point.state[:0], kept={})
 
 

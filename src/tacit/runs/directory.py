@@ -88,7 +88,7 @@ class Directory:
         return self.path / name if self.path is not None else None
 
     def read(self, name: str) -> bytes | None:
-        """A file, if it is there."""
+        """Return the content of a file, if it exists."""
         place = self.file(name)
         if place is None:
             return None
@@ -104,14 +104,14 @@ class Directory:
                 files.replace(place, content, mode)
 
     def text(self, name: str) -> str:
-        """A file of text; empty if it is not there."""
+        """Return the text of a file; empty if it is not there."""
         try:
             return (self.read(name) or b"").decode()
         except UnicodeDecodeError as error:
             raise RunUnusable(f"run {self.path} cannot be read: {name} is damaged ({error})") from error
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """A file of JSON, if it is there."""
+        """Read a file of JSON, if it exists."""
         content = self.read(name)
         try:
             return None if content is None else msgspec.json.decode(content, type=dict[str, Any])
@@ -271,7 +271,7 @@ class Directory:
         return point
 
     def rounds(self) -> list[Round]:
-        """Every round that was written down; a line that was cut off by a crash does not count."""
+        """Read all written rounds; a line that was cut off by a crash does not count."""
         found: list[Round] = []
         for line in (self.read(ROUNDS) or b"").splitlines():
             try:
@@ -281,7 +281,7 @@ class Directory:
         return found
 
     def finished_rounds(self, point: Checkpoint) -> list[Round]:
-        """The rounds up to a checkpoint; what was written down of a later one is forgotten."""
+        """Return the rounds up to a checkpoint; what was written down of a later one is forgotten."""
         found = self.rounds()[: point.finished]
         if len(found) < point.finished and self.path is not None:
             raise RunUnusable(f"run {self.path} cannot be read: {ROUNDS} lacks round {len(found) + 1}")

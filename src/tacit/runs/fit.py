@@ -171,7 +171,7 @@ def _run(
     baselines: bool,
     name: str,
 ) -> Run:
-    """Everything from the first charge on: what is bought, the rounds, the scores, the statement."""
+    """Run everything from the first charge on: what is bought, the rounds, the scores, the statement."""
     federation, watch, test = prepared.federation, prepared.watch, prepared.test
     spec, privacy, provenance = prepared.spec, prepared.spec.privacy, prepared.provenance
     assert federation is not None, "fit gives one"
@@ -459,7 +459,7 @@ def _train(
     key: Key,
     tell: Callable[[float | None], None] = lambda share: None,
 ) -> Array:
-    """The states (sites, coordinates) after as many rounds of work without any exchange."""
+    """Train sites without any exchange; return their states (sites, coordinates)."""
     # Sums are divided by a site's own expected batch: nothing is averaged that would need a common scale.
     apart = replace(cohort, mean_site_size=None)
     states = np.array(np.broadcast_to(start, (len(cohort), start.size)))

@@ -25,7 +25,7 @@ def final_query_of(task: TaskBase) -> FinalQueryBase | None:
 
 
 def queries_of(task: TaskBase) -> list[QueryBase]:
-    """Everything that a task asks once."""
+    """Return the queries of a task, initial and final."""
     return [part for part in (initial_query_of(task), final_query_of(task)) if part is not None]
 
 
@@ -44,7 +44,7 @@ def skip_if_unaffordable(question: QueryBase | None, left: list[str], *, resumed
 
 
 def with_saved_answers(task: TaskBase, directory: Directory) -> TaskBase:
-    """A task that knows what the run in a directory found out before its first round."""
+    """Return the task with the answers that the run in a directory has saved."""
     found = directory.read_json(OPENED) if initial_query_of(task) is not None else None
     return task if found is None else task.with_answers(found)
 

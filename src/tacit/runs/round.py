@@ -53,7 +53,7 @@ Groups = tuple[list[Updates], dict[str, int]]
 
 
 def single_model(updates: Updates) -> Groups:
-    """All updates move one model."""
+    """Assign all updates to one model."""
     return [updates], {}
 
 
@@ -115,7 +115,7 @@ class RoundAggregator:
         return replace(told, **self._steps(groups, expected))
 
     def _steps(self, groups: Sequence[Updates], expected: float | None) -> dict[str, Any]:
-        """The step of each model, or why there is none; a model that too few moved stays where it is."""
+        """Compute the step of each model, or why there is none; a model that too few moved stays in place."""
         steps: list[Array | None] = []
         shares: dict[str, float] = {}
         why = "no site sent a usable update"

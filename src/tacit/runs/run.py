@@ -252,7 +252,7 @@ def is_over(directory: Directory) -> bool:
 
 
 def read(directory: Directory, task: TaskBase) -> Run:
-    """The run that a directory remembers.
+    """Read the run in a directory.
 
     Raises:
         RunUnusable: It is not over, or a file is damaged.
@@ -291,7 +291,7 @@ class Judgement:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """All of them; none if the run is sound."""
+        """All problems; none if the run is sound."""
         return (*self.ledger, *self.statement)
 
 

@@ -53,7 +53,7 @@ MANY = 100_000
 
 @suppress_warnings()
 def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRun:
-    """Decide, check and price everything that can be before anything is charged.
+    """Prepare a run: decide, check and price everything before anything is charged.
 
     Args:
         spec: The run's options.
@@ -116,7 +116,7 @@ def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRu
 def resolve_sites(
     spec: RunSpec, rule: Aggregator, names: tuple[str, ...] | None
 ) -> tuple[tuple[str, ...], Clusters | None, Aggregator]:
-    """The sites, as few as will do where the data decide; how they are told apart, and how combined.
+    """Resolve sites, clusters and aggregator; of sites that the data decide, the smallest possible number.
 
     Raises:
         TooFewSites: The rule cannot serve so few sites.
@@ -149,7 +149,7 @@ def _expected_queries(task: TaskBase, provenance: Provenance, facts: PublicFacts
 
 
 def _open(prepared: PreparedRun, federation: Federation) -> PreparedRun:
-    """This with everything that depends on the data: liars' records, what is watched, what is scored."""
+    """Resolve all that depends on the data: poisoned records, the watched loss, held-out records."""
     spec, task, provenance = prepared.spec, prepared.task, prepared.provenance
     task = task.with_mechanism(prepared.mechanism)
     packing = resolve_adaptive_clipping(task, federation, spec.privacy)
@@ -324,7 +324,7 @@ def require_plain(spec: RunSpec) -> None:
 
 
 def _trial_state(task: TaskBase, federation: Federation) -> Array:
-    """A state like any other, to try things out on before anything is paid."""
+    """Return an initial state for trials, before anything is charged."""
     opening = initial_query_of(task)
     return (task if opening is None else task.with_answers(opening.placeholder)).start(federation, Key(0))
 
@@ -416,7 +416,7 @@ def aggregation_warnings(
 
 
 def min_sites_for(aggregation: Aggregator, privacy: Privacy | Open) -> int:
-    """The fewest sites that a rule can serve and among which a promise can be kept."""
+    """Return the smallest number of sites that rule and privacy policy allow."""
 
     def can_serve(sites: int) -> bool:
         try:
@@ -467,7 +467,7 @@ def _secure_warnings(aggregation: Aggregator, sites: int | None) -> str:
 def resolve_for_clusters(
     aggregation: Aggregator, clusters: Clusters | None, names: Sequence[str], privacy: Privacy | Open
 ) -> Aggregator:
-    """The aggregator with everything decided for a federation; each of several models has a part of it.
+    """Resolve the aggregator for a federation; each of several models has a part of it.
 
     Raises:
         TooFewSites: It cannot serve so few sites.

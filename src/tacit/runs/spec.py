@@ -132,7 +132,7 @@ class RunSpec:
         object.__setattr__(self, "task", as_task(self.task).resolve(self.privacy))
 
     def describe(self, **resolved: object) -> dict[str, object]:
-        """The choices, some of them resolved, as tables of an experiment file; what is None has no table."""
+        """Describe the choices, some resolved, as tables of an experiment file; None has no table."""
         parts: dict[str, Any] = {**self.choices(), **resolved}
         return {name: describe(part) for name, part in parts.items() if part}
 
@@ -141,7 +141,7 @@ class RunSpec:
         return {name: vars(self)[name] for name in OPTIONS}
 
     def beside(self) -> list[str]:
-        """The options that were asked for beside a task, a promise, a rule and an engine, by name.
+        """Name the options in use beside task, privacy policy, rule and engine.
 
         Those that are absent unless they are asked for come first.
         """
@@ -195,7 +195,7 @@ class PublicFacts:
 
     @classmethod
     def of(cls, federation: Federation) -> "PublicFacts":
-        """Those of a federation that is open."""
+        """Return the public facts of an open federation."""
         return cls(
             names=tuple(federation), records=federation.records, public=federation.public,
             distant=federation.distant, layout=federation.layout,

@@ -352,7 +352,7 @@ class Trainer:
         return watch_scores(self.watch, self.task, self._scored_state(state, clusters, key), clusters, key)
 
     def _scored_state(self, state: Array, clusters: Mapping[str, int], key: Key) -> Array:
-        """The state that is scored after a round: closed, where that costs nothing."""
+        """Return the state that is scored after a round: closed, where that costs nothing."""
         question = final_query_of(self.task)
         blind = isinstance(self.watch, HeldOutWatch) and self.watch.records is None
         if question is None or blind or self.prepared.price_of(question):

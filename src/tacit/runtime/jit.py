@@ -17,22 +17,22 @@ T = TypeVar("T", bound=np.generic)
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:
-    """The function as machine code that holds no lock while it runs, with arithmetic as written."""
+    """Compile a function to machine code that holds no lock, with arithmetic as written."""
     return _compile(function, fast=False)
 
 
 def compiled_sums(function: Callable[P, R]) -> Callable[P, R]:
-    """The same, where sums may be taken in any order, but what is infinite or no number stays so."""
+    """Compile with reordered sums; infinities and NaN stay what they are."""
     return _compile(function, fast={"reassoc", "contract"})
 
 
 def compiled_fast(function: Callable[P, R]) -> Callable[P, R]:
-    """The same, where sums may be taken in any order and nothing may be infinite or not a number."""
+    """Compile with reordered sums, for finite numbers only."""
     return _compile(function, fast=True)
 
 
 def contiguous(values: NDArray[T]) -> NDArray[T]:
-    """Values as compiled functions take them best: in order, and not locked. Nearly always they are."""
+    """Return values in C order and writable, as compiled functions take them; a copy only if needed."""
     return values if values.flags.carray else np.array(values, order="C")
 
 

@@ -91,14 +91,14 @@ class Key:
 
     @cached_property
     def name(self) -> bytes:
-        """The whole name in bytes, which no other name has."""
+        """Unique encoding of the whole name in bytes."""
         return b"".join(map(_encode_part, (self.seed, *self.path)))
 
 
 # Typed: numbers of two types may be equal, and are two names.
 @lru_cache(maxsize=4096, typed=True)
 def _encode_part(part: Part) -> bytes:
-    """A part with type and length in front, so that ("a", "b") and ("ab",) or 1 and "1" differ."""
+    """Encode a part behind its type and length, so that ("a", "b") and ("ab",) or 1 and "1" differ."""
     word = f"{type(part).__name__}:{part}".encode()
     return len(word).to_bytes(8, "big") + word
 
@@ -204,7 +204,7 @@ def _cipher(run: bytes) -> Callable[[Sequence[bytes], memoryview], None]:
 
 
 def bind_rows(keys: Sequence[Key], rows: NDArray[np.float64], *others: bytes) -> list[Secret]:
-    """For each key what `key.secret(row, *others)` gives for its row; what all share is said once."""
+    """Return `key.secret(row, *others)` of each key and its row; what all share is said once."""
     entropy = keys[0].entropy if keys else b""
     if any(key.rehearsal or key.entropy is not entropy for key in keys):
         return [key.secret(row.tobytes(), *others) for key, row in zip(keys, rows, strict=True)]

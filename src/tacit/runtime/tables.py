@@ -190,7 +190,7 @@ def override_value(document: Table, change: str) -> None:
 
 
 def portable(document: Table, folder: Path) -> Table:
-    """The same document, to be read from anywhere."""
+    """Return the document with absolute paths."""
     found = copy.deepcopy(document)
     data = found.get("data", {})
     for key in PATHS:
@@ -200,7 +200,7 @@ def portable(document: Table, folder: Path) -> Table:
 
 
 def resolve_paths(origin: Mapping[str, Any] | None) -> Table:
-    """The tables that data come from, relative paths of Python taken from where it is now.
+    """Resolve relative paths in tables of data against the working directory.
 
     A directory keeps them, and is read from anywhere.
     """

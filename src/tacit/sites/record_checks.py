@@ -152,14 +152,14 @@ def copied_records(table: Table) -> NDArray[np.bool_]:
 
 
 def spreads_of(table: Table) -> Array:
-    """The spread of each feature, as it is trained on (columns)."""
+    """Return the range of each feature, as scaled for training (columns)."""
     if len(table) == 0:
         return np.zeros(len(table.columns))
     return np.ptp(table.features, axis=0)
 
 
 def usual_spreads_of(table: Table) -> Array:
-    """The spread of each feature without the smallest and the largest values (columns).
+    """Return the range of each feature without its smallest and largest values (columns).
 
     Guarantee:
         A value beyond all others in its column is never part of the result, however large it is.

@@ -175,7 +175,7 @@ class Clusters:
 
 @dataclass(frozen=True)
 class ClusterChoice(Work):
-    """Each site picks the model that fits its own records best, and trains that one (IFCA).
+    """IFCA: each site trains the model that has the smallest loss on its own records.
 
     A pick is taken from private records without protection: this is for runs without a promise.
 
@@ -235,7 +235,7 @@ class UpdateHistory:
     rows: Array
 
     def with_round(self, updates: Updates, handed: Array, f: int = 0) -> "UpdateHistory":
-        """The trails after a round.
+        """Return the history with a round added.
 
         Args:
             updates: Updates of the sites, noise included.
@@ -355,7 +355,7 @@ class _Places:
 
     @property
     def reached(self) -> Array:
-        """The model that each site has made."""
+        """Return the model that each site reached: its start plus its update."""
         return self.start + self.moved
 
     def features(self, by: By) -> Array:

@@ -21,7 +21,7 @@ ROUNDING = 1e-8
 
 
 def robust_kmeans(points: Array, count: int, key: Key, f: int) -> Labels:
-    """The group of each point as k-means finds it, but no group of f points or fewer, where there are others.
+    """Cluster points by k-means; groups of f points or fewer are dissolved if there are larger ones.
 
     Liars who agree look like a group. A group that may be all liars is set aside, others are searched for
     without it, and its points go to the nearest of them, where they are outvoted.

@@ -186,7 +186,7 @@ def _nearer(low: Rows, high: Rows, centre: Array) -> Rows:
 
 
 def _middle(ranked: Ranked) -> Array:
-    """The medians of columns that are in order."""
+    """Return the medians of sorted columns."""
     count = len(ranked)
     low, high = ranked[(count - 1) // 2], ranked[count // 2]
     if count % 2:
@@ -206,7 +206,7 @@ def _uses(count: int, ends: int, between: Use) -> tuple[Use, ...]:
 
 
 def _sort_columns(block: Rows, uses: tuple[Use, ...]) -> Ranked:
-    """The block with each column in order, as far as its ranks are used."""
+    """Sort the columns of a block, as far as their ranks are used."""
     if len(block) <= NETWORK:
         return _through(_network(uses), block)
     columns = np.array(block.T, order="C")

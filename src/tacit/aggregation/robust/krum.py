@@ -47,7 +47,7 @@ class KrumRule(WeightedRule, ABC):
         ...
 
     def weigh(self, gram: Array, f: int) -> Array:
-        """Equal parts of the chosen."""
+        """Return equal weights for the selected updates."""
         order = krum_scores(squared_distances(gram), f).argsort(kind="stable")
         return _equal_parts(order[: self.selection_size(len(gram), f)], len(gram))
 
@@ -82,7 +82,7 @@ class Krum(KrumRule):
         return "suffers" if self.allow_fragile else "breaks"
 
     def selection_size(self, sites: int, f: int) -> int:
-        """One, with the lowest score."""
+        """One: the update with the lowest score."""
         return 1
 
 
@@ -238,7 +238,7 @@ def _in_single(rows: Rows, about: int | None) -> Array:
 
 
 def _between(gram: Array, columns: int, f: int) -> tuple[Array, Array]:
-    """The least and the most that scores can be."""
+    """Return lower and upper bounds of the scores."""
     squares = gram.diagonal()
     sums = squares[:, None] + squares
     distances, doubt = sums - 2 * gram, DOUBT * sums + LOST * columns

@@ -54,7 +54,7 @@ class Mixing(AggregatorBase):
 
     @property
     def under_noise(self) -> Fragility:
-        """Mixes average noise, so that even a rule which breaks is only worse than others."""
+        """Fragility under noise: at most `suffers`, since a mix averages the noise of its updates."""
         return "suffers" if self.then.under_noise == "breaks" else "stands"
 
     def min_sites(self, f: int) -> int:
@@ -227,7 +227,7 @@ class Bucketing(AggregatorBase):
         return tuple(tuple(known[place] for place in bucket) for bucket in self._buckets(len(known), number))
 
     def combine_groups(self, means: Updates) -> Array:
-        """The rule, across the means of buckets."""
+        """Apply the rule across the means of buckets."""
         return self.then(means)
 
     def _count(self, sites: int) -> int:

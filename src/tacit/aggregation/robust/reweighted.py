@@ -50,7 +50,7 @@ class GeometricMedian(WeightedRule):
     kind: ClassVar[str] = "geometric-median"
 
     def weigh(self, gram: Array, f: int) -> Array:
-        """Parts that fall with the distance from the median; f plays no role."""
+        """Return weights that fall with the distance from the median; f plays no role."""
         return geometric_median(gram)
 
 

@@ -93,12 +93,12 @@ def product(left: Matrix, right: Matrix) -> Matrix:
 
 
 def encode_matrix(matrix: Matrix) -> bytes:
-    """As bytes, lowest first, row by row."""
+    """Encode a matrix as little-endian bytes, row by row."""
     return matrix.astype("<u4", copy=False).tobytes()
 
 
 def decode_matrix(content: bytes, shape: tuple[int, int]) -> Matrix:
-    """Back from bytes, of which there must be as many as the shape needs."""
+    """Decode a matrix from bytes, refusing any other number than its shape needs."""
     return np.frombuffer(content, dtype="<u4").astype(np.uint32).reshape(shape)
 
 
@@ -180,7 +180,7 @@ class ProductSession:
         return (pair for pair, name in self.dealers.items() if name == dealer and receiver in pair)
 
     def product_shape(self, pair: Pair) -> tuple[int, int]:
-        """Of the products of a pair."""
+        """Shape of the products of a pair."""
         return self.shapes[pair[0]][1], self.shapes[pair[1]][1]
 
     def places(self, pair: Pair) -> NDArray[np.int64]:

@@ -73,7 +73,7 @@ class Identity:
 
     @property
     def secret(self) -> bytes:
-        """The secret, for the site's own safe."""
+        """Return the secret key, to be stored by the site."""
         return self._secret
 
     def sign(self, message: bytes) -> bytes:
@@ -237,7 +237,7 @@ FORMAT = "tacit secure sum 1"
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """One sum.
+    """Session of one secure sum.
 
     Args:
         run: The run that it belongs to, and the name of the sum, if a round has several.
@@ -343,7 +343,7 @@ Share = Annotated[bytes, msgspec.Meta(min_length=SHARE_BYTES, max_length=SHARE_B
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, kw_only=True):
-    """Anything that is sent.
+    """Base of the messages of the protocol.
 
     Args:
         session: The digest of the session that it belongs to.
@@ -459,13 +459,13 @@ Kind = TypeVar("Kind", bound=Message)
 
 
 def room(kind: type[Message], session: Session) -> int:
-    """The most bytes that a message of the kind can have."""
+    """Return the largest size of a message of a kind, in bytes."""
     names = sum(len(name.encode()) + kind.each for name in session.names)
     return FRAME + names + (4 * session.width if kind is Masked else 0)
 
 
 def decode_message(message: object, kind: type[Kind], session: Session) -> Kind:
-    """The bytes as a message of the kind.
+    """Decode a message of a kind from bytes.
 
     Raises:
         SecureAggregationFailed: They are too many, or are no such message.

@@ -21,7 +21,7 @@ Polynomial = list[int]
 
 
 def split_secret(secret: bytes, holders: Iterable[int], threshold: int) -> dict[int, bytes]:
-    """A share of the secret for each holder.
+    """Split a secret into one share for each holder.
 
     Args:
         secret: 32 bytes.
@@ -36,7 +36,7 @@ def split_secret(secret: bytes, holders: Iterable[int], threshold: int) -> dict[
 
 
 def value_at(coefficients: Polynomial, point: int) -> int:
-    """The polynomial at a small number."""
+    """Evaluate the polynomial at a small integer."""
     value = 0
     # Points are small, so that one division at the end is cheaper than one at each step.
     for coefficient in reversed(coefficients):
@@ -70,7 +70,7 @@ class Reconstructor:
         self._caught: set[int] = set()
 
     def reconstruct(self, shares: Mapping[int, bytes], fits: Callable[[bytes], bool]) -> Reconstruction:
-        """The secret behind the shares.
+        """Reconstruct the secret from shares.
 
         Args:
             shares: By holder.

@@ -380,7 +380,7 @@ class CoupledKey(Key):
     rate: float = 1.0
 
     def secret(self, *inputs: bytes) -> "CoupledSecret":
-        """A stream of such draws, which repeats."""
+        """Return a repeatable stream of such draws."""
         purpose = self.path[-1] if self.path else ""
         below = self.rate if purpose == "batches" else 1.0
         return CoupledSecret(hashlib.sha256(self.name).digest(), below, shared=purpose == "luck")
@@ -422,7 +422,7 @@ class NoiselessMechanism(RecordLevel):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SiteWork:
-    """One piece of work at a site: a query, or the steps of a round.
+    """Work at one site: a query, or the steps of a round.
 
     Args:
         what: Its name.
@@ -499,7 +499,7 @@ class SiteWork:
 def list_site_work(
     task: Task, records: RowFederation | Table, privacy: Privacy, seed: int
 ) -> tuple[list[SiteWork], Table]:
-    """Everything that a task sends sites to do, settled and priced as in a run; and the records.
+    """List the work that a task gives to sites, resolved and priced as in a run; and the records.
 
     Raises:
         TacitError: The task does not fit the records, or the promise cannot be kept for it.

@@ -60,7 +60,7 @@ class NeighbourCandidate:
     draws: int
 
     def sides(self, relation: Relation) -> tuple[Array, Array]:
-        """Without the last record and with it; or with the last but one, and the last in its place."""
+        """Both data sets: without and with the last record, or with the last replaced by the one before."""
         if relation == "add-remove":
             return self.rows[:-1], self.rows
         return self.rows[:-1], np.delete(self.rows, -2, axis=0)
@@ -98,7 +98,7 @@ class Domain:
         return rows
 
     def perturb(self, rows: Array, draw: np.random.Generator) -> Array:
-        """The same records with one of them changed, mostly one that differs."""
+        """Change one record, mostly one in which the data sets differ."""
         changed = rows.copy()
         last = draw.random() < 0.5
         place = len(rows) - 1 if last else int(draw.integers(len(rows)))
@@ -200,7 +200,7 @@ def edge_records(
 
 
 def _ends(answer: Callable[[Array], Array], domain: Domain, draw: np.random.Generator) -> tuple[Array, Array]:
-    """Two records whose answers differ, if such are found soon: there is an edge between them."""
+    """Find two records whose answers differ: there is an edge between them."""
     low = _record(domain, draw)
     high = _record(domain, draw)
     for _ in range(DRAWN):

@@ -49,7 +49,7 @@ class Graph:
         return made
 
     def keep(self, values: object, name: str | None = None) -> str:
-        """Numbers of the graph; the name to use them by."""
+        """Add a constant to the graph; the name to use them by."""
         found = np.asarray(values)
         made = name or f"constant_{len(self.constants)}"
         self.constants[made] = found.astype(np.float32) if found.dtype.kind == "f" else found
@@ -60,7 +60,7 @@ class Graph:
         self.outputs[name] = width
 
     def layer(self, current: str, tensors: Mapping[str, NDArray[np.float64]], name: str) -> str:
-        """A linear layer, its numbers called as they are in the file of tensors."""
+        """Add a linear layer whose tensors have the names of the safetensors file."""
         weight, bias = tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias")
         given = [] if bias is None else [self.keep(bias, f"{name}.bias")]
         if weight is None:
@@ -89,14 +89,14 @@ def stack(
     prefix: str = "layers",
     first: int = 0,
 ) -> str:
-    """Layer upon layer, from some place on; the name of what comes out."""
+    """Add layers to a graph, from position `first` on; the name of what comes out."""
     for place, kind in list(enumerate(activations))[first:]:
         current = graph.activation(graph.layer(current, tensors, f"{prefix}.{place}"), kind)
     return current
 
 
 def survival_graph(columns: int, given: Tensors, architecture: Mapping[str, Any], curves: bool) -> Graph:
-    """The network, and what it means for survival."""
+    """Build the graph of a survival model: network, hazards, survival."""
     graph, intervals, link = Graph({"features": columns}), len(given["grid"]), architecture["link"]
     tensors = {name: as_array(values) for name, values in given.items()}
     activations = [str(layer["activation"]) for layer in architecture.get("layers", ())]
@@ -125,7 +125,7 @@ def survival_graph(columns: int, given: Tensors, architecture: Mapping[str, Any]
 
 
 def _hazard_increments(graph: Graph, link: str, tensors: Mapping[str, Array]) -> str:
-    """The hazard that each interval adds."""
+    """Add the hazard of each interval."""
     if link == "softplus":
         return graph.add("Softplus", "outputs")
     if link == "bounded":
@@ -163,7 +163,7 @@ def _network_outputs(
 
 
 def _chances(graph: Graph, intervals: int, causes: int) -> None:
-    """Chances, and what is left of them after each interval."""
+    """Add the probabilities of all intervals, and survival after each."""
     scores = graph.add("Pad", "outputs", graph.keep(np.array([0, 0, 0, 1])))
     chances = graph.add("Softmax", scores, into="chances", axis=1)
     graph.show("chances", causes * intervals + 1)
@@ -207,7 +207,7 @@ def _bounded_increments(graph: Graph, tensors: Tensors) -> str:
 
 
 def _shorten(graph: Graph, rows: str) -> str:
-    """Rows of length at most 1."""
+    """Shorten rows to length at most 1."""
     length = graph.add("ReduceL2", rows, axes=[1], keepdims=1)
     return graph.add("Div", rows, graph.add("Max", length, graph.keep(1.0)))
 

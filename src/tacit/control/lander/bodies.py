@@ -111,7 +111,7 @@ LITTLE = 0.01
 
 @compiled
 def update_rotation(s: Array, body: int) -> None:
-    """Cosine and sine of where a body faces now."""
+    """Update the cosine and sine of a body's angle."""
     angle = s[body * BODY_SIZE + 2]
     s[ROTATION + 2 * body], s[ROTATION + 2 * body + 1] = math.cos(angle), math.sin(angle)
 

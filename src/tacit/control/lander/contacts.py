@@ -96,7 +96,7 @@ def collide(s: Array, ground: Array, body: int, slot: int) -> int:
 
 @compiled
 def transform_shape(s: Array, body: int, x: float, y: float, cos: float, sin: float) -> None:
-    """The corners and normals of a body, in the world, where it is like this."""
+    """Transform the vertices and normals of a body to world coordinates."""
     for i in range(SIDES[body]):
         px, py = SHAPE[body, i, 0], SHAPE[body, i, 1]
         s[CORNERS + 2 * i], s[CORNERS + 2 * i + 1] = x + cos * px - sin * py, y + sin * px + cos * py
@@ -388,7 +388,7 @@ def _shift(s: Array, origin: int, target: int) -> None:
 
 @compiled
 def update_aabb(s: Array, body: int) -> None:
-    """The box of a body in its present place."""
+    """Update the axis-aligned bounding box of a body."""
     x, y = s[body * BODY_SIZE], s[body * BODY_SIZE + 1]
     cos, sin = s[ROTATION + 2 * body], s[ROTATION + 2 * body + 1]
     left, bottom, right, top = x, y, x, y

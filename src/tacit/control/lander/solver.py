@@ -245,7 +245,7 @@ def solve_velocities(s: Array, touching: bool) -> None:
 
 @compiled
 def iterate_once(s: Array, touching: bool) -> None:
-    """Each joint once, and then each contact."""
+    """Solve each joint once, then each contact."""
     for joint in JOINTS:
         solve_joint(s, joint)
     if touching:

@@ -228,7 +228,7 @@ def details_of(file: SiteFile, folder: Path) -> Withheld:
 
 
 def set_up(experiment: Experiment, stop: Stopping | None = None) -> PreparedRun:
-    """Work out everything that an experiment is made of, from its file alone.
+    """Prepare a run from the text of its experiment alone.
 
     When to stop is for the coordinator alone, who has what is watched.
     """
@@ -392,7 +392,7 @@ class AnswerLog:
             self._known[line.experiment, line.about] = line.asked
 
     def previous_answer(self, experiment: str, about: str, asked: str) -> bytes | None:
-        """The answer that was given to this very question; None if there was none about it at all.
+        """Return the earlier answer to the same request; None if there was none about it at all.
 
         Raises:
             Refused: Another question about it was answered, or the answer is no longer kept.

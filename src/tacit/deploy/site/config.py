@@ -176,7 +176,7 @@ def at_sites(data: Mapping[str, Any]) -> Table:
 
 
 def identity(folder: str | Path) -> "Identity":
-    """By which others know that it is the site, or the coordinator, of this folder who speaks."""
+    """Signing key of the site, or of the coordinator."""
     from tacit.aggregation.secure.sealing import Identity
 
     return Identity(_secret(Path(folder) / IDENTITY))
@@ -274,7 +274,7 @@ def _require_key(field_name: str, given: str) -> None:
 
 
 def _rewrite(file: Path, agreed: Table) -> None:
-    """The same text, with another last table."""
+    """Replace the last table of a TOML text."""
     text = files.read_text(file, LONGEST_FILE)
     before, mark, _ = text.partition(agreed_mark())
     if not mark and "agreed" in parse(text, str(file)):

@@ -244,7 +244,7 @@ class Guard:
         files.replace(self.folder / EXPERIMENTS / name, text)
 
     def _find_worker(self, letter: SignedMessage) -> "SiteWorker":
-        """The experiment that a question belongs to: agreed to before, if need be before a restart."""
+        """Find the experiment of a request: agreed to before, if need be before a restart."""
         run = _run(letter)
         if run not in self._working:
             file = self.folder / EXPERIMENTS / f"{run}.toml"
@@ -287,7 +287,7 @@ class Guard:
         return answer
 
     def _perform(self, working: "SiteWorker", asked: "ParsedRequest", letter: SignedMessage) -> "WorkResult":
-        """The work; where it fails under a promise, that was the answer, and nothing else is tried."""
+        """Do the work; where it fails under a promise, that was the answer, and nothing else is tried."""
         try:
             return working.perform(asked)
         except Exception:
@@ -419,7 +419,7 @@ class SiteWorker:
         return ParsedRequest(about, task, mechanism, state, self._key(told), told.typical)
 
     def perform(self, asked: ParsedRequest) -> WorkResult:
-        """Do it: what comes out has gone through the mechanism."""
+        """Do the work: what comes out has gone through the mechanism."""
         cohort = replace(self.agreement.own.cohort([self.name]), mean_site_size=asked.typical)
         with one_thread():
             made = run_at_site(asked.task, asked.state, cohort, asked.mechanism, asked.key)
@@ -459,7 +459,7 @@ class SiteWorker:
         return {"said": joined.answer(told.stage, told.said)}
 
     def _join(self, asked: ParsedRequest, session: str, seat: ClientIdentity) -> SecureClient:
-        """The site's part in the sum that it expects by its own reckoning."""
+        """Join the secure sum that the site expects by its own plan."""
         names, guard = self.agreement.setting.names, asked.mechanism
         # Sites with another experiment add other noise: the digest keeps them out of the sum.
         run = f"{session} {self.agreement.run_digest}"
@@ -485,7 +485,7 @@ class SiteWorker:
         return self.agreement.has_privacy and not self.agreement.setting.provenance.allowed
 
     def _with_answers(self, told: WorkRequest) -> PreparedRun:
-        """The setting, with what the opening question has found; nothing else of it can be changed."""
+        """Add the answers of the initial query to the run; nothing else of it can be changed."""
         setting = self.agreement.setting
         opening = initial_query_of(setting.task)
         if not told.found:
@@ -514,7 +514,7 @@ class SiteWorker:
     def _resolve_work(
         self, told: WorkRequest, setting: PreparedRun, number: int
     ) -> tuple[Work, Mechanism, str]:
-        """The work by its name, and what guards it."""
+        """Return the work of a name, with its mechanism."""
         if told.asking == "count":
             if not setting.mechanism.count_releases([self.name]):
                 raise Refused("this experiment does not ask for the number of records")

@@ -379,7 +379,7 @@ def _check_limits(
 
 
 def _try_charge(place: Path, file: SiteFile, price: "tuple[Release, ...]") -> None:
-    """Try it on a copy of the books."""
+    """Charge a copy of the ledger on trial."""
     from tacit.deploy.site.agreement import limit_lifetime
     from tacit.privacy.ledger.store import Ledger
 

@@ -178,7 +178,7 @@ class _Exchange:
 
     @property
     def absent(self) -> list[str]:
-        """The sites from which nothing has come and to which nothing is under way."""
+        """Sites without a reply and without a pending message."""
         done = {*self.answers, *self.under_way.values()}
         return [name for name in self.sent if name not in done and self.asked[name] < TRIES]
 
@@ -393,7 +393,7 @@ def _read(node: int, reply: "Message") -> _Reply:
 
 
 def _record(records: Mapping[str, Any]) -> Mapping[str, object]:
-    """Our part of a message; empty if it has none."""
+    """Return Tacit's record of a Flower message; empty if it has none."""
     record = records.get(_RECORD)
     return cast("Mapping[str, object]", record) if isinstance(record, Mapping) else {}
 

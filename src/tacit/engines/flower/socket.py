@@ -143,7 +143,7 @@ def _handle(visitor: socket.socket, answer: Callable[[bytes], bytes]) -> None:
 
 @contextmanager
 def _lock(path: str) -> Generator[None]:
-    """Hold the door against other guards; the system lets go of it whatever becomes of this one."""
+    """Lock the socket against other guards; the system lets go of it whatever becomes of this one."""
     try:
         held = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -171,7 +171,7 @@ class _Truncated(Exception):
 
 
 class _Empty(_Truncated):
-    """Nothing came through."""
+    """Empty message."""
 
 
 def _send(line: socket.socket, content: bytes, until: float, pause: float = inf) -> None:

@@ -132,7 +132,7 @@ def terms(which: Session | ProductSession) -> Terms:
 
 
 def encode_terms(which: Session | ProductSession) -> bytes:
-    """Terms as bytes, always the same for the same ones."""
+    """Encode terms as canonical bytes."""
     return msgspec.msgpack.encode(terms(which), order="sorted")
 
 
@@ -172,7 +172,7 @@ def require_same(told: bytes, which: Session | ProductSession) -> None:
 
 
 def shorten(value: object) -> str:
-    """A value for a log, no longer than a line or three."""
+    """Shorten a value for a log to at most three lines."""
     text = repr(value)
     return text if len(text) <= TOLD else f"{text[:TOLD]}..."
 
@@ -193,13 +193,13 @@ class Parcel(Message, frozen=True, array_like=True, forbid_unknown_fields=True, 
 def parcel(
     products: ProductSession, stage: Stage, letter: bytes, sealed: Mapping[str, bytes | memoryview]
 ) -> bytes:
-    """A parcel as bytes."""
+    """Encode a parcel as bytes."""
     content = cast("Mapping[str, memoryview]", sealed)
     return Parcel(session=_mark(products, stage), letter=letter, sealed=content).encode()
 
 
 def unpack(content: object, products: ProductSession, stage: Stage, most: int) -> Parcel:
-    """The bytes as a parcel of the stage.
+    """Decode a parcel of a stage from bytes.
 
     Raises:
         SecureAggregationFailed: They are more than there can be, or are no such parcel.
@@ -235,13 +235,13 @@ def parcel_sizes(products: ProductSession, stage: Stage, name: str) -> dict[str,
 
 
 def room_up(products: ProductSession, stage: Stage, name: str) -> int:
-    """The most bytes that a party's parcel has in a stage."""
+    """Return the largest size of a party's parcel in a stage, in bytes."""
     kinds: dict[str, type[Message]] = {"offer": SumOffer, "deal": Shares}
     return _room(products, parcel_sizes(products, stage, name), kinds.get(stage))
 
 
 def room_down(products: ProductSession, stage: Stage, name: str) -> int:
-    """The most bytes that the server's parcel for a party has in a stage."""
+    """Return the largest size of the server's parcel for a party in a stage, in bytes."""
     if stage == "deal":
         return _room(products, dict.fromkeys(products.names, KEY_BYTES + SIGNATURE_BYTES), Offers)
     before: Stage = "deal" if stage == "open" else "open"

@@ -156,7 +156,7 @@ def _answers(
 def _usable(
     server: Coordinator, stage: str, answers: Iterable[tuple[str, bytes | NoReply | None]]
 ) -> Iterator[tuple[str, bytes]]:
-    """The answers of those who gave one; why the others did not is written down."""
+    """Return the answers without refusals; why the others did not is written down."""
     for name, answer in answers:
         if isinstance(answer, bytes):
             yield name, answer
@@ -325,7 +325,7 @@ class SecureClient:
 
 
 def _sum_steps(session: Session, seat: ClientIdentity, vector: Callable[[], Vector]) -> Steps:
-    """A site's part in a sum."""
+    """Run a site's side of a secure sum, stage by stage."""
     member = Member(session, seat.name, seat.identity, seat.roster)
     return {
         "offer": lambda _: member.offer(),

@@ -311,7 +311,7 @@ def _refuse_twice(document: Table, factors: CurveFactors) -> None:
 
 
 def _with_promise(document: Table, factors: CurveFactors) -> Table:
-    """The document with one of the promises that are studied, which is then exchanged for each."""
+    """Return the document with the first studied epsilon, which each cell replaces."""
     numbers = [epsilon for epsilon in factors.epsilons or () if not isinstance(epsilon, str)]
     privacy = document.get("privacy")
     if isinstance(privacy, dict) and "noise_multiplier" in privacy:
@@ -328,7 +328,7 @@ def _with_promise(document: Table, factors: CurveFactors) -> Table:
 
 
 def _simulation(experiment: Experiment, factors: CurveFactors) -> SimulatedCurves:
-    """The data, of which a fold is held out."""
+    """Return the simulated data, of which a fold is held out."""
     data = experiment.data
     if not isinstance(data, SimulatedCurves) or experiment.task.layout != "columns":
         told = f"[task] {experiment.task.kind} on [data] {data.kind} cannot be studied"
@@ -496,7 +496,7 @@ def _cell(row: Mapping[Any, Any], name: str) -> str:
 
 
 def _draw(studied: CurveStudyResult, folder: Path) -> dict[str, Path]:
-    """Every figure that what was varied allows, as PNG in a folder; files by what they show."""
+    """Draw every figure that the varied factors allow, as PNG in a folder; files by what they show."""
     frame = studied.frame[studied.frame["failed"].isna()]
     found: dict[str, Path] = {}
     if frame["parties"].nunique() > 1:

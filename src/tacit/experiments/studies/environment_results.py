@@ -237,7 +237,7 @@ def _interval(own: "pd.DataFrame", name: str) -> tuple[float, float]:
 
 
 def _plain(value: object) -> str | float | None:
-    """A value as JSON has it, which knows no numbers that are none."""
+    """Convert a value for JSON; numbers that are not finite become null."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value if value is None or isinstance(value, int) else str(value)
@@ -384,7 +384,7 @@ def drawings(studied: WorldStudyResult) -> dict[str, Drawing]:
 
 
 def _stages(scenes: "Scenes") -> "dict[str, tuple[str, World]]":
-    """One world of each kind, and whose it is."""
+    """Return one environment of each kind, with its site."""
     found: dict[str, tuple[str, World]] = {}
     for site, world in zip(scenes.sites.tolist(), scenes.worlds, strict=True):
         found.setdefault(world.label or "world", (site, world))
@@ -478,7 +478,7 @@ def _of_weights(studied: WorldStudyResult) -> dict[str, Drawing]:
 
 
 def _calling(figure: Callable[..., object], *table: object, **options: object) -> Drawing:
-    """The drawing of a figure, once it is known where to."""
+    """Return a function that draws a figure to a path."""
     return lambda place: figure(*table, **options, path=place)
 
 

@@ -133,7 +133,7 @@ class PreparedTuning:
     bare: Sequence[str] = ()
 
     def reserve_records(self, key: Key) -> "PreparedTuning":
-        """The same, once sites have drawn the records that they keep apart, if they do."""
+        """Return the tuning with the records that sites reserve for the choice, if they do."""
         if not isinstance(self.choice, ByReservedRecords):
             return self
         share, whole = self.choice.tuning.apart, require_rows(self.federation)

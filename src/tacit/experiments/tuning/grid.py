@@ -123,7 +123,7 @@ def _grid(document: Table, folder: Path) -> TuningGrid:
 
 
 def _in_order(table: Table, options: Collection[str], varied: Table) -> Table:
-    """The table [tune] as a directory keeps it: read again, candidates have the numbers they had.
+    """Return the table [tune] in canonical order: read again, candidates have the numbers they had.
 
     Tables inside a table are written after everything else of it; keys with dots stay where they stand.
     """
@@ -134,7 +134,7 @@ def _in_order(table: Table, options: Collection[str], varied: Table) -> Table:
 
 
 def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
-    """Keys with dots, whether the file has them quoted or as tables."""
+    """Flatten tables to keys with dots."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(cast(Table, value), f"{place}{key}.")

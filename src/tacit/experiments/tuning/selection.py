@@ -57,7 +57,7 @@ class Tuning:
         require_positive("bound", self.bound)
 
     def price(self, privacy: Privacy) -> float:
-        """The part of a promise that the choice may cost."""
+        """Share of the budget for the choice."""
         whole, part = privacy.epsilon, self.epsilon
         if whole is None and part is None:
             raise InvalidValue(
@@ -193,7 +193,7 @@ class ByReservedRecords:
 
     @property
     def noise(self) -> float | None:
-        """Of the sum over all sites, each of which adds its own."""
+        """Standard deviation of the noise in the sum over all sites."""
         each = self.multiplier * self.tuning.bound * (1.0 if self.privacy.mechanism == "gaussian" else 2**0.5)
         return each * len(self.apart) ** 0.5
 
@@ -215,7 +215,7 @@ class ByReservedRecords:
     def scores(
         self, trained: Mapping[str, TrainedCandidate], ledger: Ledger, key: Key, plan: str | None = None
     ) -> dict[str, float]:
-        """By how much the loss of each candidate is above the average one, in all, with noise."""
+        """Return each candidate's total loss minus the average candidate's, with noise."""
         rows = {name: comparisons(list(trained.values()), self.apart.records_of(name)) for name in self.apart}
         charge_sums(ledger, self.release(), "choice", rows, key, plan)
         guard = RecordLevel(
@@ -233,7 +233,7 @@ class ByReservedRecords:
 
 
 def comparisons(trained: Sequence[TrainedCandidate], table: Table) -> Array:
-    """By how much each candidate's loss is above the average candidate's, for each record (records, each).
+    """Return each candidate's loss minus the average candidate's, by record (records, candidates).
 
     What all candidates have in common says nothing about which is better, and would only need more noise.
     """

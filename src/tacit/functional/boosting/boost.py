@@ -155,7 +155,7 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class Evaluator:
-    """The trials that can be made of one evidence and one recipe."""
+    """Evaluator of trials on one set of moments with one configuration."""
 
     evidence: DebiasedMoments
     recipe: BoostingConfig
@@ -212,7 +212,7 @@ class Evaluator:
         return Evaluation(kept=kept, penalty=penalty, curve=curve, steps=int(curve.argmin()))
 
     def _optimism(self, kept: Some, penalty: Penalty, splits: BoostingPath) -> Array:
-        """By how much the loss on shared subjects is too small, and its deviation, by step and predictor.
+        """Estimate the optimism of the loss on shared subjects and its deviation, by step and predictor.
 
         Twice the covariance of fit and response (Mallows' Cp): the splits differ in their noise alone. What a
         predictor that does not count explains of n subjects varies as s2 chi2(df) / n.
@@ -262,7 +262,7 @@ class Evaluator:
         return mean > np.sqrt(variance)
 
     def _losses(self, trial: Evaluation, splits: BoostingPath) -> Array:
-        """The loss on each split's judge as it came: what was repaired for others cannot be compared."""
+        """Return the held-out loss of each split, by moments without repair, which can be compared."""
         given = self.parts[trial.kept].given
         layout = BlockLayout.from_moments(given)
         found = splits.coefficients(trial.steps)
@@ -272,7 +272,7 @@ class Evaluator:
 
 
 def _best(trials: Evaluator) -> tuple[Evaluation, Some | None]:
-    """The trial to go by, and what a screen kept.
+    """Choose the best trial; return it with the predictors that the screen kept.
 
     Prices are chosen among survivors, which takes a fraction of the time. Only if noise hides all predictors
     at the first prices, others are tried on everyone.
@@ -324,7 +324,7 @@ def _screen(
 
 
 def _drop_unhelpful(trials: Evaluator, trial: Evaluation) -> Evaluation | None:
-    """Drop what does not help until all that is left does."""
+    """Drop predictors that do not help until all others do."""
     for _ in range(SCREENS):
         kept = trials.helpful_predictors(trial)
         if not kept:

@@ -1,4 +1,4 @@
-"""Moments without the noise of their release, in pairs to learn from and to judge by.
+"""Moments without the noise of their release, in pairs for training and evaluation.
 
 Two things can have been let out: the coordinates of every subject, each with noise, or the moments of all
 subjects, with noise. What is done here is arithmetic on that and costs no privacy: neither the repair nor the
@@ -285,7 +285,7 @@ class RepairedMoments:
 
     @cached_property
     def _units(self) -> Array:
-        """For each column, in what to measure it so that noise is alike everywhere."""
+        """Return the unit of each column in which its noise has variance 1."""
         widths = [block.stop - block.start for block in self.given.blocks]
         noise = np.repeat(np.sqrt(self.given.floors), widths)
         own = np.sqrt(np.maximum(np.diagonal(self.given.whole.xx), 0.0))
@@ -338,7 +338,7 @@ class Spectrum:
 
 
 def restrict_to(evidence: DebiasedMoments, kept: Sequence[int]) -> RepairedMoments:
-    """The part of evidence that is about some of the predictors."""
+    """Restrict moments to some of the predictors."""
     blocks = [evidence.blocks[row] for row in kept]
     columns = np.array([column for block in blocks for column in range(block.start, block.stop)])
     ends = np.cumsum([block.stop - block.start for block in blocks]).tolist()

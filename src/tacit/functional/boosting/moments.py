@@ -162,12 +162,12 @@ def decode_sums(numbers: Array, columns: int, folds: int) -> tuple[Array, list[S
 
 
 def leave_one_out(sums: Sequence[Sums]) -> list[tuple[Sums, Sums]]:
-    """All but one part to learn from and that part to judge by, for each."""
+    """Split the parts by leave-one-out: training sums and evaluation sums."""
     return [(union([*sums[:place], *sums[place + 1 :]]), sums[place]) for place in range(len(sums))]
 
 
 def halves(sums: Sequence[Sums]) -> list[tuple[Sums, Sums]]:
-    """Every half of the parts to learn from, and the other half to judge by."""
+    """Split the parts into halves in every way: training sums and evaluation sums."""
     chosen = combinations(range(len(sums)), len(sums) // 2)
     return [
         (
@@ -179,7 +179,7 @@ def halves(sums: Sequence[Sums]) -> list[tuple[Sums, Sums]]:
 
 
 def union(sums: Sequence[Sums]) -> Sums:
-    """The sums of all parts together."""
+    """Add up the sums of all parts."""
     return reduce(add, sums)
 
 
@@ -300,7 +300,7 @@ class Design:
         return np.ascontiguousarray(np.moveaxis(np.diagonal(blocks, axis1=2, axis2=3), -1, 2))
 
     def restrict_to(self, rows: Sequence[int]) -> "Design":
-        """The same with some of the predictors."""
+        """Restrict the design to some of the predictors."""
         kept = list(rows)
         splits, views, count, size = self.slopes.shape[:4]
         blocks = self.cross.reshape(splits, views, count, count, size, size)[:, :, kept][:, :, :, kept]

@@ -198,7 +198,7 @@ class Curves:
         return bool(np.diff(starts, append=len(values)).min() >= 2 and spread.max() <= within)
 
     def _replace(self, **changes: Any) -> "Curves":
-        """The same with these fields, checked already: what is valid together is valid apart."""
+        """Replace fields that were checked already: what is valid together is valid apart."""
         made = object.__new__(Curves)
         vars(made).update({**vars(self), **changes})
         return made
@@ -351,7 +351,7 @@ def _build(found: forms.RawCurves, name: str, domain: Domain | None, least: int)
 
 
 def _span(times: Array, name: str) -> Domain:
-    """From the first time to the last."""
+    """Return the first and the last time."""
     if not np.isfinite(times).all():
         told = f"times of {name} are not allowed: some are NaN or infinite"
         raise InvalidValue(told, rule=f"times of {name} are not allowed: they must be finite")

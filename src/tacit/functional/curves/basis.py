@@ -47,7 +47,7 @@ class Basis(Protocol):
 
     @property
     def domain(self) -> Domain:
-        """From when to when they are defined."""
+        """Interval on which they are defined."""
         ...
 
     def design(self, times: ArrayLike, derivative: int = 0) -> Array:
@@ -203,7 +203,7 @@ class Frame:
 
     @property
     def domain(self) -> Domain:
-        """From when to when its functions are defined."""
+        """Interval on which its functions are defined."""
         return self.basis.domain
 
     def design(self, times: ArrayLike, derivative: int = 0) -> Array:

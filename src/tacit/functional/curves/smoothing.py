@@ -1,4 +1,4 @@
-"""From observations to coordinates in a frame: penalized least squares, for all curves at once.
+"""Smoothing of observations to coordinates in a frame: penalized least squares, for all curves at once.
 
 Every curve is smoothed by itself: its coordinates depend on its own observations and on public choices, on no
 other curve, bit for bit. So they can be clipped and paid for curve by curve.
@@ -57,7 +57,7 @@ def smooth_curves(times: Array, values: Array, owners: Rows | None, frame: Frame
 
 
 def _with_holes(values: Array, design: Array, penalties: tuple[Array, Array]) -> Array:
-    """On a common grid: curves that were observed at the same times share their equations."""
+    """Fit curves with missing values on a common grid; those observed at the same times share equations."""
     from tacit.functional.curves.least_squares import fit_on_grid
 
     seen = np.packbits(~np.isnan(values), axis=1)
@@ -70,7 +70,7 @@ def _with_holes(values: Array, design: Array, penalties: tuple[Array, Array]) ->
 def _fit_irregular(
     times: Array, values: Array, owners: Rows, frame: Frame, penalties: tuple[Array, Array]
 ) -> Array:
-    """At times of their own: each curve has its own equations."""
+    """Fit curves observed at times of their own: each curve has its own equations."""
     from tacit.functional.curves.least_squares import fit_irregular
 
     ends = np.cumsum(np.bincount(owners))

@@ -1,4 +1,4 @@
-"""Curves to begin with: simulated subjects, whose truth is known, and predictors divided among parties.
+"""Simulated curves: subjects with a known truth, and predictors divided among parties.
 
 Three designs, drawn with randomness by name: the same seed gives the same truth, every replicate of it has
 subjects of its own, and a longer set begins with the shorter one. How many parties there are changes nothing:
@@ -294,7 +294,7 @@ class CurveSet:
         return len(self.response)
 
     def take(self, rows: ArrayLike | slice) -> "CurveSet":
-        """The same of these subjects alone."""
+        """Select subjects."""
         own = {name: found.take(rows) for name, found in self.predictors.items()}
         return replace(self, predictors=own, response=self.response.take(rows))
 

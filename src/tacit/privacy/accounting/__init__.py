@@ -226,7 +226,7 @@ def _valid(bound: Callable[[], float]) -> float:
 
 
 def _exact(counts: Counts, delta: float) -> float | None:
-    """The closed form where it is the truth: unsampled Gaussians, or one kind of generic pure release."""
+    """Return the exact closed form for unsampled Gaussians, or for one kind of generic pure release."""
     if all(kind.law == "gaussian" and kind.rate == 1 for kind, _ in counts):
         return _valid(lambda: _without_draws(counts, delta))
     (kind, times), *others = counts
@@ -236,7 +236,7 @@ def _exact(counts: Counts, delta: float) -> float | None:
 
 
 def _without_draws(counts: Counts, delta: float) -> float:
-    """Unsampled Gaussians are one Gaussian; pure releases add to it; draws only make it cheaper than that."""
+    """Bound releases as if none were sampled: Gaussians as one Gaussian, plus the pure epsilons."""
     precision = sum(times / kind.multiplier**2 for kind, times in counts if kind.law == "gaussian")
     theorems = sum(times * kind.pure for kind, times in counts if kind.law != "gaussian")
     if precision == 0:
@@ -263,7 +263,7 @@ def _example(kind: Event, times: int) -> Release:
 
 
 def _numeric(counts: Counts, delta: float, ceiling: float) -> Iterator[float]:
-    """Bounds by privacy loss distributions on finer and finer grids, until they settle."""
+    """Bound epsilon by privacy loss distributions on finer and finer grids, until bounds converge."""
     guess = _valid(lambda: _guess(counts, delta))
     many = sum(times for _, times in counts) > pld.MANY
     grid, previous = max(_coarsest(counts, guess), _finest(counts, min(guess, ceiling))), math.inf
@@ -277,12 +277,12 @@ def _numeric(counts: Counts, delta: float, ceiling: float) -> Iterator[float]:
 
 
 def _coarsest(counts: Counts, guess: float) -> float:
-    """A small share of epsilon and of the spread of a single loss."""
+    """Return the coarsest grid: a small share of epsilon and of a single loss's spread."""
     return _power_of_four(min(16e-3 * guess, 0.6 * _spread(counts)))
 
 
 def _finest(counts: Counts, bound: float) -> float:
-    """The grid beyond which one release, or all up to a bound, would take many points and gain little."""
+    """Return the finest grid: beyond it, more points gain little."""
     widest = max(max(max_loss(kind) for kind, _ in counts), bound / 4 if math.isfinite(bound) else 0.0)
     # From epsilon 0.1 on, the library's own grid of 1e-4 is fine enough, unless single losses are smaller.
     enough = _power_of_four(min(4.0**-6, 0.15 * _spread(counts))) if bound > 0.1 else 0.0
@@ -308,7 +308,7 @@ def _spread(counts: Counts) -> float:
 
 
 def _invert_amplification(epsilon: float, rate: float) -> float:
-    """The pure epsilon that a draw with probability `rate` turns into `epsilon`."""
+    """Invert amplification: return the epsilon that sampling with `rate` turns into `epsilon`."""
     return math.log1p(math.expm1(epsilon) / rate) if epsilon < 30 else epsilon - math.log(rate)
 
 

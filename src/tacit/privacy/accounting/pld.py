@@ -111,7 +111,7 @@ class PrivacyLoss:
         return steps * np.float64(self.grid), self.chances[first:]
 
     def _support(self, times: int) -> tuple[int, int]:
-        """Between which sums of places all but the tail lies, by Chernoff's bound."""
+        """Bound the support up to the tail, by Chernoff's bound."""
         count = len(self.chances)
         lowest, highest = 0, (count - 1) * times
         step, rising, falling = np.exp(np.arange(count) / count), self.chances.copy(), self.chances.copy()
@@ -132,12 +132,12 @@ def compose_all(losses: "list[PrivacyLoss]") -> PrivacyLoss:
 
 
 def _from_above(values: Array) -> Array:
-    """For each place, the sum from there to the end."""
+    """Return the sum from each position to the end."""
     return np.cumsum(values[::-1])[::-1]
 
 
 def _power(values: NDArray[np.complex128], times: int) -> NDArray[np.complex128]:
-    """A whole power by squaring: numpy would take a logarithm of each number."""
+    """Raise to an integer power by squaring: numpy would take a logarithm of each number."""
     found, square = None, values
     while True:
         times, odd = divmod(times, 2)

@@ -183,7 +183,7 @@ def in_any_round(purpose: str) -> str:
 
 
 def by_subject(releases: Iterable[Release], also: Iterable[str] = ()) -> dict[str, list[Release]]:
-    """Everything that concerns each subject that was released about, and each in `also`, under one relation.
+    """Group releases by the subject they concern, including those in `also`, under one relation.
 
     A release about a whole concerns its parts: what is let out about whole sites, or about `records` at every
     party, is also let out about `records@oslo`. Releases of one subject are brought to one relation
@@ -201,7 +201,7 @@ def by_subject(releases: Iterable[Release], also: Iterable[str] = ()) -> dict[st
 
 
 def enclosing_subjects(subject: str) -> list[str]:
-    """The subjects of releases that concern a subject: its own, and the wholes that it is a part of."""
+    """Return the subjects whose releases concern a subject: its own, and the wholes that it is a part of."""
     kind, _, place = subject.partition("@")
     return list(dict.fromkeys([subject, kind, "sites", f"sites@{place}"]))
 
@@ -289,7 +289,7 @@ def max_loss(kind: Event) -> float:
 
 
 def amplify(epsilon: float, rate: float) -> float:
-    """Epsilon after a secret draw with probability `rate`: log(1 + rate (e^epsilon - 1))."""
+    """Amplify epsilon by secret sampling with probability `rate`: log(1 + rate (e^epsilon - 1))."""
     if epsilon < 500:
         return math.log1p(rate * math.expm1(epsilon))
     return epsilon + math.log(rate + (1 - rate) * math.exp(-epsilon))

@@ -156,7 +156,7 @@ class LedgerState:
 
 
 def former_plan(ticket: str | None, release: Release, number: int) -> str:
-    """The plan of a row that was written before rows had plans.
+    """Return the plan of a row from before rows had plans.
 
     A run, or a tuning, has charged its own ledger under one ticket for each round: all of that is one plan. A
     site has charged each experiment under a ticket of its own, and whatever has none was asked for by itself:

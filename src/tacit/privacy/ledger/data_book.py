@@ -233,7 +233,7 @@ class DataBook:
             return [ledger.path for ledger in found if ledger.path is not None]
 
     def unite(self) -> Ledger | None:
-        """Everything that any ledger of these people holds, in memory; None where there is none."""
+        """Unite all ledgers of these people in memory; None where there is none."""
         with ExitStack() as stack:
             ledgers = _open_readable(self._list_existing(self._find()), stack)
             return _unite(ledgers) if ledgers else None
@@ -242,7 +242,7 @@ class DataBook:
         return self.index.find(self.people)
 
     def _list_existing(self, found: Matches) -> list[Path]:
-        """The ledgers of these people that are there.
+        """List the existing ledgers of these people.
 
         Raises:
             LedgerUnusable: The ledger of an entry is gone, and no other one holds its runs.
@@ -258,7 +258,7 @@ class DataBook:
 
     @contextmanager
     def _open(self) -> Generator[tuple[list[Ledger], tuple[Entry, ...]]]:
-        """All ledgers of these people, made where there is none, brought together; and their entries."""
+        """Open all ledgers of these people, created if there is none, and unite them; and their entries."""
         with ExitStack() as stack:
             kept = self._keep(stack)
             places = self._list_existing(Matches(kept, ()))
@@ -338,7 +338,7 @@ def _take_over(ledger: Ledger, own: Charges, known: Iterable[Charges]) -> None:
 
 
 def _unite(ledgers: Sequence[Ledger]) -> Ledger:
-    """Everything that any of these ledgers holds, in memory: another user may have charged one of them."""
+    """Unite ledgers in memory: another user may have charged one of them."""
     known = [_read_charges(ledger) for ledger in ledgers]
     fullest = max(range(len(known)), key=lambda place: len(known[place]))
     union = ledgers[fullest].copy()

@@ -254,7 +254,7 @@ def _unit(release: Release) -> tuple[float, float]:
 
 @dataclass(eq=False)
 class Plans:
-    """Everything that was charged, by subject and by plan.
+    """All charges, by subject and by plan.
 
     Args:
         known: The plans that were written down, by name.
@@ -449,7 +449,7 @@ def _several(tally: Tally, more: Iterable[tuple[str, Release]]) -> bool:
 
 
 def _first(tally: Tally, more: Sequence[tuple[str, Release]]) -> Counts:
-    """The first plan about a subject once more is committed to."""
+    """Return the first plan about a subject, counting commitments that are not charged yet."""
     if tally.began or not more:
         return tally.first()
     name = more[0][0]

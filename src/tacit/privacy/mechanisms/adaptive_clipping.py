@@ -64,7 +64,7 @@ class AdaptiveClipping:
 
     @property
     def _power(self) -> int:
-        """Lengths add up as squares, or as they are."""
+        """Exponent of the norm: 2 for L2, 1 for L1."""
         return 2 if self.norm == "l2" else 1
 
     @property

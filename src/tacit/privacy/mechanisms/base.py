@@ -78,7 +78,7 @@ class Mechanism(Protocol):
         ...
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
-        """The price of round `number` among the sites of these names; charged before the round begins."""
+        """Price round `number` among the sites of these names; charged before the round begins."""
         ...
 
     def deviation(self, sites: int) -> float:
@@ -113,7 +113,7 @@ class Mechanism(Protocol):
         ...
 
     def at_round(self, number: int) -> "Mechanism":
-        """The mechanism of a round, in which sites may be grouped otherwise than in others."""
+        """Return the mechanism of a round, with the round's groups of sites."""
         ...
 
     def groups(self, names: Sequence[str]) -> SiteGroups | None:
@@ -121,7 +121,7 @@ class Mechanism(Protocol):
         ...
 
     def with_one_group(self) -> "Mechanism":
-        """The mechanism of a question that all sites answer together, however updates are grouped."""
+        """Return the mechanism of a query that all sites answer in one group."""
         ...
 
     def with_task(self, task: TaskSpec) -> "Mechanism":

@@ -193,7 +193,7 @@ class SecureGram(NoPrivacy):
         return math.sqrt(2 * len(self.widths)) * self.share / self.unit
 
     def deviation(self, sites: int) -> float:
-        """That of the noise in a number of the matrix beside the diagonal, however many parties there are."""
+        """Standard deviation of the noise off the diagonal, for any number of parties."""
         return self.sigma / math.sqrt(2)
 
     def groups(self, names: Sequence[str]) -> SiteGroups:

@@ -127,11 +127,11 @@ class SecureSum(NoPrivacy):
         return (tuple(names),) if found is None else found
 
     def at_round(self, number: int) -> Self:
-        """With the groups of a round."""
+        """Return the mechanism with the groups of a round."""
         return replace(self, number=number)
 
     def with_one_group(self) -> Self:
-        """With all sites in one group."""
+        """Return the mechanism with all sites in one group."""
         return replace(self, parties=None)
 
     def lattice(self, width: int) -> RingLattice:
@@ -168,7 +168,7 @@ class SecureSum(NoPrivacy):
         return steps.astype(np.float64)
 
     def on_ring(self, steps: Array) -> NDArray[np.uint32]:
-        """Noisy steps as they are added up."""
+        """Encode noisy steps modulo 2^32."""
         return self.lattice(steps.size).encode(steps.astype(np.int64))
 
     def mean_of(self, total: NDArray[np.uint32], sites: int) -> NDArray[np.float64]:

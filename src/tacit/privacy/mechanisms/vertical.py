@@ -246,7 +246,7 @@ class NoisyHistograms(NoPrivacy):
 def allocate_noise(
     radii: Mapping[str, float], widths: Mapping[str, int], multiplier: float
 ) -> dict[str, float]:
-    """The deviation of the noise of each column that hurts least, at the price of one column of `multiplier`.
+    """Allocate noise to columns with the least error, at the price of one column of `multiplier`.
 
     The noise in all numbers together, the sum of widths times variances, is least where the variance is in
     proportion to the radius over the root of the width.
@@ -377,7 +377,7 @@ def solve(
 
 
 def solve_query(privacy: "Privacy", question: QuerySpec) -> Mechanism:
-    """The mechanism of a question about columns."""
+    """Return the mechanism of a query about columns."""
     holders = question.columns
     solved = privacy.multiplier(len(holders), 1.0, "replace", share=question.share)
     if privacy.noise_multiplier is not None:

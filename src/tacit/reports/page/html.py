@@ -135,7 +135,7 @@ def _environment() -> "Environment":
     )
 
     def words_of(words: str) -> str:
-        """Words for a paragraph: legible, and not without end."""
+        """Return the words of a paragraph: legible, and not without end."""
         return cut(one_line(words), LONG)
 
     made.filters.update(
@@ -153,7 +153,7 @@ def _template(name: str) -> "Template":
 
 
 def _safe(text: str) -> "Markup":
-    """Text of ours, which is markup."""
+    """Mark our own text as safe markup."""
     from markupsafe import Markup
 
     return Markup(text)
@@ -351,7 +351,7 @@ def _matplotlib_svg(picture: "Picture") -> str:
 
 
 def _bare(given: "Element") -> "Element":
-    """The element without name spaces, without words about itself, and without a style for all pages."""
+    """Strip name spaces, metadata and global styles from an SVG element."""
     found = ElementTree.Element(_local(given.tag), {_local(key): value for key, value in given.items()})
     found.text = given.text if found.tag in ("text", "tspan") else None
     found.extend(_bare(child) for child in given if _local(child.tag) not in ("metadata", "style"))

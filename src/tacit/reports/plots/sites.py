@@ -139,7 +139,7 @@ def _last(record: Record) -> dict[str, Standing]:
 
 
 def _suspects(record: Record, sites: Sequence[str]) -> list[str]:
-    """Sites that something has ever spoken against, the worst in the end first."""
+    """List the sites with any suspicion, the worst at the end of the run first."""
     last, order = _last(record), list(TROUBLED)
 
     def worst_first(name: str) -> tuple[int, float]:
@@ -150,7 +150,7 @@ def _suspects(record: Record, sites: Sequence[str]) -> list[str]:
 
 
 def _ever_suspect(record: Record) -> set[str]:
-    """Sites that were not always like any other."""
+    """List the sites that were ever suspected."""
     found = {decision.site for entry in record.rounds for decision in entry.decisions}
     return found | {
         name

@@ -268,7 +268,7 @@ class Translation:
 
 
 def translate(config: FSAConfig, federation: RowFederation, aug_method: str | None) -> Translation:
-    """The choices that a configuration stands for.
+    """Translate a configuration to the arguments of `tacit.fit`.
 
     Args:
         config: The configuration.
@@ -396,7 +396,7 @@ def _sizes(federation: RowFederation) -> dict[str, float]:
 
 
 def _with_noise(made: Translation, config: FSAConfig, federation: RowFederation) -> Translation:
-    """The translation with its noise, by `dp_epsilon` or, if that gives more, by the given multiplier."""
+    """Add noise to a translation: by `dp_epsilon`, or by the given multiplier if that is larger."""
     assert isinstance(made.privacy, Privacy)
     provenance = Provenance(made.privacy, public=False)
     solver = replace(made, task=made.task.bind(federation, provenance))

@@ -208,7 +208,7 @@ class FSARunner:
             )
 
     def _traffic(self, made: Translation, federation: RowFederation) -> dict[str, list[Any]]:
-        """The clients of each round, which were drawn in public, and the bytes of state and updates."""
+        """Return the clients of each round, and the bytes of state and updates."""
         run = self._require_run()
         key, names = Key(self._seed), list(federation)
         drawn = [made.sampling(names, 1.0, key / entry.number / "who") for entry in run.record.rounds]
@@ -331,7 +331,7 @@ class ScoringTask:
         return ("train_Cindex", "max")
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
-        """The task settled, once it may look at the records that it trains on."""
+        """Bind the task to the records that it trains on."""
         provenance.look(
             "the C-index and IBS of the training records after every round, and what their curves need",
             instead="use tacit.fit, which scores held-out records alone",
@@ -339,7 +339,7 @@ class ScoringTask:
         return replace(self, task=self.task.bind(federation, provenance))
 
     def resolve(self, privacy: Privacy | Open) -> Self:
-        """The task that learns this under a promise, with the same scores."""
+        """Resolve the task for a privacy policy, with the same scores."""
         return replace(self, task=self.task.resolve(privacy))
 
     def at_one_site(self, pooled: Federation) -> Self:
@@ -351,7 +351,7 @@ class ScoringTask:
         return replace(self, task=self.task.with_privacy(privacy))
 
     def with_mechanism(self, mechanism: Mechanism) -> Self:
-        """The task that knows the noise, with the same scores."""
+        """Return the task with a mechanism, with the same scores."""
         return replace(self, task=self.task.with_mechanism(mechanism))
 
     def at_round(self, number: int, rounds: int) -> Self:
