@@ -1,5 +1,5 @@
-"""Mutation testing of what a promise hangs on: `make mutants` changes one number at a time, and runs tests.
+"""Mutation testing of the code that privacy promises depend on: `make mutants` changes one place at a time.
 
-A mutant is caught when a fast test of the folder that mirrors its module fails, breaks or does not end. It is
-not in the package and it is no test: it tells which tests are missing.
+A mutant is killed if a fast test of the folder that mirrors its module fails, breaks or times out. Survivors
+show which tests are missing. Mutation testing is no part of the package or of its tests.
 """

@@ -1,6 +1,6 @@
 """Mutants of a source file: one number, operator or comparison replaced by another, at one place.
 
-Left alone is what no promise can hang on: annotations, decorators, messages and whatever is raised.
+Annotations, decorators, messages and raised exceptions are not changed: no promise depends on them.
 """
 
 import ast
@@ -13,7 +13,7 @@ from typing import Literal
 
 Kind = Literal["number", "operator", "comparison"]
 
-# Modules by pattern, from the root of the package; a module that moves within them is found again.
+# Modules by pattern, from the root of the package.
 SCOPE = (
     "privacy/**/*.py",
     "audits/lower_bounds.py",
@@ -69,7 +69,7 @@ class Mutant:
         return f"{self.path}:{self.line}  {self.before} -> {self.after}  in  {self.text}"
 
     def apply(self, source: bytes) -> bytes:
-        """The source with the change."""
+        """Return the source with the change."""
         assert source[self.start : self.end] == self.before.encode()
         return source[: self.start] + self.after.encode() + source[self.end :]
 
@@ -86,7 +86,7 @@ def sample(package: Path, count: int, seed: int) -> list[Mutant]:
 
 
 def mutants(path: str, source: bytes, seed: int) -> list[Mutant]:
-    """One mutant for each place of a module that can be changed."""
+    """Return a mutant for each place of a module that can be changed."""
     finder = _Finder(path, source, random.Random(f"{seed} {path}"))
     finder.visit(ast.parse(source))
     return finder.found
@@ -135,7 +135,7 @@ class _Finder(ast.NodeVisitor):
         """Messages are read, not computed with."""
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """The same."""
+        """Formatted strings are messages too."""
 
     def visit_Constant(self, node: ast.Constant) -> None:
         value = node.value
@@ -199,7 +199,7 @@ class _Finder(ast.NodeVisitor):
 
 
 def _header_end(node: ast.stmt) -> int:
-    """The last line that belongs to a statement itself, not to a body of others."""
+    """Return the last line of a statement itself, without the statements in its body."""
     body: list[ast.stmt] = getattr(node, "body", [])
     return max(node.lineno, body[0].lineno - 1) if body else node.end_lineno or node.lineno
 
@@ -213,5 +213,5 @@ def _is_text(node: ast.expr) -> bool:
 
 
 def places(package: Path, seed: int) -> Iterator[Mutant]:
-    """Every mutant of the scope."""
+    """Yield every mutant of the scope."""
     yield from sample(package, 10**9, seed)

@@ -1,7 +1,8 @@
-"""A process that runs pytest again and again, each time in a child of its own.
+"""Server process that runs pytest for each request, in a fork of its own.
 
-It has loaded what is not ours beforehand, which is most of the time that a few tests take. It reads requests
-from its standard input and answers each with an exit code, one JSON document on a line.
+Third-party packages are loaded once, before the first fork, since they take most of the time of a few tests.
+The server reads requests from its standard input and answers each with an exit code, one JSON document per
+line.
 """
 
 import json
@@ -16,7 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-# Children begin with these; whatever they do to them ends with them.
+# Packages that every fork starts with.
 LOADED = (
     "numpy",
     "scipy.stats",
@@ -30,14 +31,14 @@ LOADED = (
 )
 # A mutant that would fill the memory of the machine fails instead.
 MEMORY = 8 * 2**30
-# The answers where a child is late, and where it has used up its processor time.
-LATE, ENDLESS = -1000, -signal.SIGXCPU
+# Answers for a child that is late on the clock, and for one that used up its processor time.
+LATE, TIMEOUT = -1000, -signal.SIGXCPU
 # How much longer than its processor time a child may take: other work of the machine comes between.
 PATIENCE = 8
 
 
 def main() -> None:
-    """Answer until nothing more is asked."""
+    """Answer requests until standard input ends."""
     for name in LOADED:
         with suppress(ImportError):
             import_module(name)
@@ -45,42 +46,42 @@ def main() -> None:
 
     assert "tacit" not in sys.modules
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         child = os.fork()
         if child == 0:
-            _begin(asked)
+            _begin(request)
             code = 3
             try:
-                code = int(pytest.main(asked["words"]))
+                code = int(pytest.main(request["arguments"]))
             finally:
                 sys.stdout.flush()
                 os._exit(code)
         with suppress(BrokenPipeError):
-            seconds = asked["seconds"]
+            seconds = request["seconds"]
             print(json.dumps(_end(child, None if seconds is None else PATIENCE * seconds)), flush=True)
 
 
-def _begin(asked: dict[str, Any]) -> None:
-    """Become a process for one request: in its folder, with its modules, and bounded."""
+def _begin(request: dict[str, Any]) -> None:
+    """Set up the process of one request: its folder, its modules, and its limits."""
     os.setsid()
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if asked["seconds"] is not None:
-        # Not the time on the clock: a machine with other work to do is no catch.
-        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(asked["seconds"]), resource.RLIM_INFINITY))
-    os.chdir(asked["root"])
-    os.environ.update(asked["env"])
-    sys.path[:0] = [asked["root"], str(Path(asked["root"], "src"))]
-    # It has read its settings already.
-    sys.modules["numba"].config.CACHE_DIR = asked["env"]["NUMBA_CACHE_DIR"]  # pyright: ignore
-    said = os.open(asked["said"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    if request["seconds"] is not None:
+        # Processor time, not time on the clock: other work of the machine must not kill a mutant.
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(request["seconds"]), resource.RLIM_INFINITY))
+    os.chdir(request["root"])
+    os.environ.update(request["env"])
+    sys.path[:0] = [request["root"], str(Path(request["root"], "src"))]
+    # numba has read its settings already.
+    sys.modules["numba"].config.CACHE_DIR = request["env"]["NUMBA_CACHE_DIR"]  # pyright: ignore
+    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    for place, file in enumerate((nothing, said, said)):
+    for place, file in enumerate((nothing, output, output)):
         os.dup2(file, place)
 
 
 def _end(child: int, seconds: float | None) -> int:
-    """The exit code of a child, which ends when its time is over; and so does all that it has started."""
+    """Return the exit code of a child; kill it, and everything it started, when its time is over."""
     until = None if seconds is None else time.monotonic() + seconds
     late = False
     while not (ended := os.waitpid(child, os.WNOHANG))[0]:

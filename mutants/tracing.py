@@ -1,6 +1,6 @@
-"""A plugin of pytest: it notes which lines each test executes, or runs the tests that it was told to.
+"""Plugin of pytest: record the lines that each test executes, or run selected tests with time limits.
 
-What a fixture executes counts for all tests of the file, since others of them may look at what it made.
+Lines that a fixture executes count for all tests of its file, which may use the same result.
 """
 
 import json
@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 
 TRACE, SELECT = "TACIT_MUTANTS_TRACE", "TACIT_MUTANTS_SELECT"
-# A test that takes ten times its seconds, and so many more, does not end. They are of processor time, not of
-# the clock: a machine with other work to do is no catch.
+# A test times out after TIMES its seconds plus GRACE. Seconds are of processor time, not of the clock: other
+# work of the machine must not kill a mutant.
 TIMES, GRACE = 10, 60.0
 ROOT = Path.cwd()
 PACKAGE = f"{ROOT / 'src' / 'tacit'}{os.sep}"
 
 
-class Endless(BaseException):
-    """A test that does not end; nothing that handles errors holds it back."""
+class CpuTimeout(BaseException):
+    """A test exceeded its processor time; not an `Exception`, so that no handler of errors catches it."""
 
 
 class Tracer:
-    """The lines of some modules that are executed while it is on."""
+    """Tracer of the executed lines of some modules."""
 
     def __init__(self, watched: set[str]) -> None:
         self._watched, self._paths = watched, dict[str, str | None]()
@@ -51,8 +51,8 @@ class Tracer:
 
         return local
 
-    def taken(self) -> dict[str, list[int]]:
-        """What was executed since the last time, by module."""
+    def take(self) -> dict[str, list[int]]:
+        """Return the lines executed since the last call, by module, and forget them."""
         found: dict[str, list[int]] = {}
         for path, line in sorted(self.lines):
             found.setdefault(path, []).append(line)
@@ -61,17 +61,17 @@ class Tracer:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse to test another package than the one beside the tests; begin to trace."""
+    """Refuse to test another package than the one beside the tests; start the tracer."""
     import tacit
 
     assert str(tacit.__file__).startswith(PACKAGE), f"{tacit.__file__} is not in {PACKAGE}"
     if TRACE in os.environ:
-        asked = json.loads(Path(os.environ[TRACE]).read_text())
-        config.pluginmanager.register(_Tracing(Path(os.environ[TRACE]), Tracer(set(asked["modules"]))))
+        request = json.loads(Path(os.environ[TRACE]).read_text())
+        config.pluginmanager.register(_Tracing(Path(os.environ[TRACE]), Tracer(set(request["modules"]))))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests that were asked for, in the order asked for."""
+    """Keep the selected tests, in the order of the selection."""
     if SELECT in os.environ:
         seconds: dict[str, float] = json.loads(Path(os.environ[SELECT]).read_text())
         config.pluginmanager.register(_Bounds(seconds))
@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class _Bounds:
-    """A bound on the processor time of each test, its fixtures included."""
+    """Limit of the processor time of each test, its fixtures included."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
         self._seconds = seconds
@@ -91,11 +91,11 @@ class _Bounds:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
         def end(number: int, frame: FrameType | None) -> None:
-            raise Endless(f"more than {bound:.0f} seconds of processor time")
+            raise CpuTimeout(f"more than {bound:.0f} seconds of processor time")
 
         bound = GRACE + TIMES * self._seconds[item.nodeid]
         signal.signal(signal.SIGPROF, end)
-        # Again after a while, should something have held the first one back.
+        # A second signal follows, in case the first one was held back.
         signal.setitimer(signal.ITIMER_PROF, bound, GRACE)
         try:
             return (yield)
@@ -104,7 +104,7 @@ class _Bounds:
 
 
 class _Tracing:
-    """What each test executes, written down in the end."""
+    """Recorder of the lines that each test executes, written at the end of the session."""
 
     def __init__(self, place: Path, tracer: Tracer) -> None:
         self._place, self._tracer = place, tracer
@@ -112,13 +112,13 @@ class _Tracing:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        return (yield from self._traced(item, "setup"))
+        return (yield from self._trace(item, "setup"))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, Any, Any]:
-        return (yield from self._traced(item, "call"))
+        return (yield from self._trace(item, "call"))
 
-    def _traced(self, item: pytest.Item, phase: str) -> Generator[None, Any, Any]:
+    def _trace(self, item: pytest.Item, phase: str) -> Generator[None, Any, Any]:
         sys.settrace(self._tracer)
         threading.settrace(self._tracer)
         try:
@@ -126,7 +126,7 @@ class _Tracing:
         finally:
             sys.settrace(None)
             threading.settrace(None)  # pyright: ignore[reportArgumentType]
-            self._tests.setdefault(item.nodeid, {"seconds": 0.0})[phase] = self._tracer.taken()
+            self._tests.setdefault(item.nodeid, {"seconds": 0.0})[phase] = self._tracer.take()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         found = self._tests.setdefault(report.nodeid, {"seconds": 0.0})

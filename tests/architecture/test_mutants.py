@@ -1,4 +1,4 @@
-"""Mutants are the same for everybody, change one thing each, and are judged by tests that concern them."""
+"""Mutants are the same on every machine, change one place each, and meet the tests that execute it."""
 
 import ast
 import signal
@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from mutants import tracing
-from mutants.__main__ import told
+from mutants.__main__ import summarize
+from mutants.cache import VERDICTS, VerdictCache
 from mutants.changes import SCOPE, Mutant, mutants, places, sample
-from mutants.keeping import VERDICTS, Kept
-from mutants.running import WRITTEN, Verdict, concerned, copy_tree, mirror
+from mutants.running import WRITTEN, Verdict, copy_tree, mirror, select_tests
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "tacit"
@@ -93,7 +93,7 @@ def test_the_tests_of_a_module_are_those_of_its_folder_its_own_first(path: str, 
     assert {file.startswith(f"{folder}/") for file in files} == {True}
 
 
-def test_a_mutant_concerns_the_tests_that_execute_its_statement():
+def test_tests_that_execute_the_statement_of_a_mutant_are_selected_first():
     known = {
         "a.py::one": {"seconds": 1.0, "setup": {}, "call": {"small.py": [9]}},
         "a.py::two": {"seconds": 2.0, "setup": {}, "call": {"small.py": [9, 11]}},
@@ -106,12 +106,12 @@ def test_a_mutant_concerns_the_tests_that_execute_its_statement():
     def mutant(within: tuple[int, int] | None) -> Mutant:
         return Mutant("small.py", 11, 0, 1, "2", "3", "number", "", within)
 
-    found = concerned(mutant((10, 12)), known, ["a.py", "b.py", "c.py"])
+    found = select_tests(mutant((10, 12)), known, ["a.py", "b.py", "c.py"])
     assert list(found.items()) == [
         ("a.py::two", 2.0), ("b.py::three", 3.0), ("a.py::one", 1.0), ("b.py::four", 4.0)
     ]  # fmt: skip
-    assert list(concerned(mutant((10, 12)), known, ["a.py"])) == ["a.py::two", "a.py::one"]
-    assert len(concerned(mutant(None), known, ["a.py", "c.py"])) == 3
+    assert list(select_tests(mutant((10, 12)), known, ["a.py"])) == ["a.py::two", "a.py::one"]
+    assert len(select_tests(mutant(None), known, ["a.py", "c.py"])) == 3
 
 
 def test_the_copied_tree_has_every_module_and_test_and_nothing_that_commands_write(tmp_path):
@@ -131,16 +131,16 @@ def drawn(count: int) -> list[Mutant]:
     return [Mutant("small.py", line, 0, 1, "2", "3", "number", "", None) for line in range(count)]
 
 
-def test_a_mutant_that_is_late_is_not_caught_and_one_that_does_not_end_is(capsys):
-    found = [Verdict(one, "caught", "") for one in drawn(18)]
+def test_a_late_mutant_is_not_killed_and_one_that_times_out_is(capsys):
+    found = [Verdict(one, "killed", "") for one in drawn(18)]
     assert (
-        told(
-            [*found, *(Verdict(one, "endless", "") for one in drawn(1)), Verdict(found[0].mutant, "late", "")]
+        summarize(
+            [*found, *(Verdict(one, "timeout", "") for one in drawn(1)), Verdict(found[0].mutant, "late", "")]
         )
         == 0
     )
-    assert "caught 19 of 20 (95.0%), 1 of them as they do not end; 1 were late" in capsys.readouterr().out
-    assert told([*found, *(Verdict(one, "late", "") for one in drawn(2))]) == 1
+    assert "killed 19 of 20 (95.0%), 1 of them by timeout; 1 were late" in capsys.readouterr().out
+    assert summarize([*found, *(Verdict(one, "late", "") for one in drawn(2))]) == 1
 
 
 def test_a_test_that_does_not_end_is_ended_by_its_processor_time_and_says_so(monkeypatch):
@@ -156,31 +156,31 @@ def test_a_test_that_does_not_end_is_ended_by_its_processor_time_and_says_so(mon
     before = signal.getsignal(signal.SIGPROF)
     bound = tracing._Bounds({"a.py::one": 0.01}).pytest_runtest_protocol(item)
     next(bound)
-    with pytest.raises(tracing.Endless, match="more than 0 seconds of processor time"):
+    with pytest.raises(tracing.CpuTimeout, match="more than 0 seconds of processor time"):
         endless()
     bound.close()
     assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
     signal.signal(signal.SIGPROF, before)
 
 
-def test_a_catch_is_kept_as_long_as_the_module_stays_and_a_survivor_is_judged_anew(tmp_path):
+def test_a_killed_mutant_is_cached_until_its_module_changes_and_a_survivor_is_tested_again(tmp_path):
     module = tmp_path / "src" / "tacit" / "small.py"
     module.parent.mkdir(parents=True)
     module.write_bytes(SMALL)
     first, other, cut = drawn(3)
-    kept = Kept(tmp_path / "kept", tmp_path)
-    kept.add(Verdict(first, "caught", "FAILED a.py::one"))
-    kept.add(Verdict(other, "survived", "2 tests"))
-    kept.add(Verdict(cut, "caught", "FAILED a.py::two"))
+    cache = VerdictCache(tmp_path / "kept", tmp_path)
+    cache.add(Verdict(first, "killed", "FAILED a.py::one"))
+    cache.add(Verdict(other, "survived", "2 tests"))
+    cache.add(Verdict(cut, "killed", "FAILED a.py::two"))
     record = tmp_path / "kept" / VERDICTS
     record.write_text(record.read_text()[:-9])
-    again = Kept(tmp_path / "kept", tmp_path)
-    assert again.caught(first) == Verdict(first, "caught", "FAILED a.py::one")
-    assert again.caught(other) is None
-    assert again.caught(cut) is None
-    assert Kept(None, tmp_path).caught(first) is None
+    again = VerdictCache(tmp_path / "kept", tmp_path)
+    assert again.killed(first) == Verdict(first, "killed", "FAILED a.py::one")
+    assert again.killed(other) is None
+    assert again.killed(cut) is None
+    assert VerdictCache(None, tmp_path).killed(first) is None
     module.write_bytes(SMALL.replace(b"2.0", b"4.0"))
-    assert again.caught(first) is None
+    assert again.killed(first) is None
 
 
 def test_a_trace_is_kept_until_the_package_or_the_file_of_tests_changes(tmp_path):
@@ -195,8 +195,8 @@ def test_a_trace_is_kept_until_the_package_or_the_file_of_tests_changes(tmp_path
         return {"test_small.py::one": {"seconds": float(len(calls))}}
 
     def trace() -> float:
-        kept = Kept(tmp_path / "kept", tmp_path)
-        return kept.trace("test_small.py", ["small.py"], run)["test_small.py::one"]["seconds"]
+        cache = VerdictCache(tmp_path / "kept", tmp_path)
+        return cache.trace("test_small.py", ["small.py"], run)["test_small.py::one"]["seconds"]
 
     assert [trace(), trace()] == [1.0, 1.0]
     tests.write_text("# Another.")

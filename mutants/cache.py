@@ -1,6 +1,7 @@
-"""Verdicts and traces that are kept in a folder, so that a call which was cut off can be gone on with.
+"""Cache of verdicts and traces in a folder, from which an interrupted run resumes.
 
-A catch stands as long as the module is the same: tests are added, not taken away. Survivors are judged anew.
+A killed mutant stays killed as long as its module does not change: tests are added, not removed. Survivors
+are tested again.
 """
 
 import hashlib
@@ -12,39 +13,39 @@ from threading import Lock
 from typing import Any
 
 from mutants.changes import Mutant
-from mutants.running import Verdict
+from mutants.running import KILLED, Verdict
 
 VERDICTS = "verdicts.jsonl"
 
 
-class Kept:
-    """What earlier calls found.
+class VerdictCache:
+    """Verdicts and traces of earlier runs.
 
     Args:
-        place: The folder; None keeps nothing.
+        place: The folder; None stores nothing.
         root: The tree that is tested.
     """
 
     def __init__(self, place: Path | None, root: Path) -> None:
         self._place, self._root, self._lock = place, root, Lock()
-        self._caught: dict[str, dict[str, Any]] = {}
+        self._killed: dict[str, dict[str, Any]] = {}
         if place is None:
             return
         place.mkdir(parents=True, exist_ok=True)
         if (place / VERDICTS).exists():
-            # The last line may have been cut off.
+            # The last line may be incomplete.
             for line in (place / VERDICTS).read_text().split("\n")[:-1]:
                 one = json.loads(line)
-                if one["fate"] in ("caught", "endless"):
-                    self._caught[one["mutant"]] = one
+                if one["fate"] in KILLED:
+                    self._killed[one["mutant"]] = one
 
-    def caught(self, mutant: Mutant) -> Verdict | None:
-        """The verdict on a mutant that was caught before."""
-        found = self._caught.get(self._name(mutant))
+    def killed(self, mutant: Mutant) -> Verdict | None:
+        """Return the verdict on a mutant that was killed before; None for any other."""
+        found = self._killed.get(self._name(mutant))
         return None if found is None else Verdict(mutant, found["fate"], found["detail"])
 
     def add(self, verdict: Verdict) -> None:
-        """Write a verdict down."""
+        """Store a verdict."""
         if self._place is not None:
             line = json.dumps(
                 {"mutant": self._name(verdict.mutant), "fate": verdict.fate, "detail": verdict.detail}
@@ -58,7 +59,7 @@ class Kept:
         modules: Sequence[str],
         run: Callable[[Sequence[str], Sequence[str]], dict[str, Any]],
     ) -> dict[str, Any]:
-        """Trace the tests of a file, unless that was done on the same code."""
+        """Trace the tests of a file, unless the cache has a trace on the same code."""
         if self._place is None:
             return run([file], modules)
         digest = hashlib.sha256(json.dumps(modules).encode())
