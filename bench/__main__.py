@@ -15,7 +15,7 @@ from bench.racing import Stable, grown, run
 
 
 def compared(name: str) -> dict[str, Any]:
-    """Everything that a file compares, printed as it is found."""
+    """Run the comparisons of a file and print each result at once."""
     module, began, where = import_module(f"bench.{name}"), time.perf_counter(), tables.machine()
     races, growths = list[dict[str, Any]](), list[dict[str, Any]]()
     print(f"\n## {name}\n\n{(module.__doc__ or '').strip().splitlines()[0]}\n", flush=True)

@@ -1,4 +1,4 @@
-"""What Flower costs, and what we add: seconds for one exchange with three nodes, and for a round over it.
+"""Overhead over Flower: seconds for one exchange with three nodes, and for a round over it.
 
 The peer is Flower itself: an app of its own that sends every node eight bytes and gets them back, with the
 same SuperLink, the same nodes and the same look for replies every tenth of a second. Beside it, in the same

@@ -100,7 +100,7 @@ def reference(path: Path) -> list[tuple[CURVE, Curves, slice]]:
 def scored(
     task: Boosting, data: VerticalFederation, promise: Privacy | Open, seed: int
 ) -> tuple[dict[str, float], float]:
-    """What a fit is worth on subjects held out, and its CPU seconds, theirs included."""
+    """Score a fit on held-out subjects, and return its CPU seconds, those of all parties included."""
     start = time.process_time()
     with one_thread():
         run = fit(task, data, privacy=promise, seed=seed)

@@ -1,4 +1,4 @@
-"""Whether agents learn as much from as many steps as those of Stable-Baselines3.
+"""Learning of agents from equally many steps, beside Stable-Baselines3.
 
 Both have the same networks, hyperparameters, environments and steps: those of the zoo for the lander, the
 peer's own defaults for the cart. Training returns along the way, three seeds; `make bench-control` says who

@@ -79,7 +79,7 @@ class Found:
 
 
 def measured(name: str, kind: str, sites: int, folds: int = FOLDS) -> Found:
-    """The scores of one model on one set, trained at so many sites."""
+    """Score one model on one data set, trained at a number of sites."""
     whole = data.federation(name, sites=1, held_out=0.0, cause=None).store
     fold = _folds(whole.targets["event"], folds)
     before, scores = time.process_time(), []

@@ -1,4 +1,4 @@
-"""How often a watch accuses honest sites, and how soon it finds liars: without noise, and with it.
+"""False alarms of quarantine at honest sites, and rounds until it finds liars, without and with noise.
 
 Federated Cox regression: 20 sites of 60 to 140 patients, 20 features, updates with momentum, 4 liars, 50
 rounds. `het` is how much sites differ: in their effects (0.15 a deviation), in the means of their features
@@ -75,7 +75,7 @@ class Cox:
         return x[order], (times <= censored)[order].astype(float)
 
     def updates(self):
-        """What the sites would send, one row each."""
+        """Draw the updates of the sites without noise, one row each."""
         slopes = np.stack([self.slope(x, event) for x, event in self.sites])
         self.speed = 0.9 * self.speed + 0.1 * slopes
         return self.speed
@@ -100,7 +100,7 @@ class Noisy:
         self.rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
     def updates(self):
-        """What the sites send, one row each."""
+        """Draw the updates of the sites, one row each."""
         return self.rows + self.noise * self.draws.normal(size=self.rows.shape)
 
     def advance(self, step):

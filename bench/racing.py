@@ -1,4 +1,4 @@
-"""How a race is run: the answers of both sides are compared, then both are timed in turns.
+"""Races of two sides: compare their answers, then time both in turns.
 
 A side is a function that is given plain values and gets some work ready. Each side runs in a process of its
 own, with one thread, in the environment that has what it needs: ours in `.venv`, peers in `.venv-peers`.
@@ -35,7 +35,7 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class Work:
-    """What a side has got ready.
+    """Prepared work of one side.
 
     Args:
         run: What is timed, again and again; always the same work.
@@ -54,7 +54,7 @@ Side = Callable[..., Work]
 
 @dataclass(frozen=True)
 class Recorded:
-    """What was measured elsewhere, because the peer cannot be had here; marked as such wherever it is shown.
+    """Time that was measured elsewhere, because the peer is not available here; tables mark it.
 
     Args:
         seconds: CPU seconds.
@@ -93,13 +93,13 @@ class Race:
     repeats: int = REPEATS
 
     def goal_against(self, peer: str) -> float | None:
-        """How many times faster than this peer we mean to be."""
+        """Return the ratio to a peer that we aim for."""
         return self.goal.get(peer) if isinstance(self.goal, Mapping) else self.goal
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What happens to the cost of some work when one thing of it grows.
+    """Growth of the cost of some work in one of its sizes.
 
     Args:
         name: What is computed.
@@ -166,7 +166,7 @@ def timed(
 def difference(
     race: Race, ours: Mapping[str, np.ndarray], theirs: Mapping[str, np.ndarray], peer: str
 ) -> float:
-    """How far two answers are apart; more than allowed is an error."""
+    """Return the difference of two answers; refuse more than is allowed."""
     allowed = race.same if isinstance(race.same, Mapping) else dict.fromkeys(theirs, race.same)
     if not allowed.keys() == theirs.keys() == ours.keys():
         raise Different(

@@ -73,7 +73,7 @@ def ours(sites, guard):
 
 
 def protected():
-    """Our protection of records without its noise, and as it is."""
+    """Build our mechanism for records, without its noise and with it."""
     from tacit.privacy.mechanisms.base import RecordLevel, clip_factors
 
     class ClippedOnly(RecordLevel):
@@ -89,7 +89,7 @@ def name(site):
 
 
 def order(site):
-    """How our engine deals the records of a site in a rehearsal (epochs, records).
+    """Return the order of a site's records in a rehearsal of our engine (epochs, records).
 
     `(Key(0, rehearsal=True) / name / "batches").secret().uniform(...)`, ordered; written out for those who
     do not have our package.
@@ -252,7 +252,7 @@ def flower(sites, guard):
 
 
 def flower_rounds(sites, guard):
-    """What a round in double precision answers, and CPU and wall seconds of others in single precision."""
+    """Return the answer of a round in double precision, and seconds of rounds in single precision."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         os.environ.update(QUIET, FLWR_HOME=place)
         from flwr.simulation import run_simulation

@@ -41,7 +41,7 @@ class Clock:
         self.spent = {"site": (0.0, 0.0), "server": (0.0, 0.0)}
 
     def __call__(self, who, work, *given):
-        """What the work comes to; nobody's time is not taken."""
+        """Do the work, and add its seconds to its party's; work without a party is not timed."""
         cpu, wall = time.process_time(), time.perf_counter()
         done = work(*given)
         if who is not None:
@@ -114,7 +114,7 @@ def flower(part, sites, dropouts):
 
 
 def modules():
-    """What is used of Flower, under short names."""
+    """Import the used parts of Flower under short names."""
     from importlib import import_module
 
     secure = "flwr.common.secure_aggregation"
@@ -198,7 +198,7 @@ class shared_at_once:
 
 
 def received(Key, sealed, number):
-    """What the others have sealed for a site."""
+    """Return the envelopes that the others have sealed for a site."""
     inbox = {
         sender: found[Key.CIPHERTEXT_LIST][found[Key.DESTINATION_LIST].index(number)]
         for sender, found in sealed.items()

@@ -88,14 +88,14 @@ class Process:
         self._hear("ready")
 
     def answer(self) -> tuple[dict[str, np.ndarray], Spent | None]:
-        """What is to be compared, and what that took if it is the work that is timed."""
+        """Return the answer to compare, and its seconds if it is the timed work."""
         path = Path(self._folder.name) / "answer.npz"
         told = self._ask(do="answer", path=str(path))
         with np.load(path) as kept:
             return dict(kept), Spent(**told) if told else None
 
     def timed(self, calls: int, *, warm: bool = False) -> Spent:
-        """What one call took, of so many, after one that does not count if that is asked for."""
+        """Time calls, after an optional warm-up, and return the seconds of one."""
         return Spent(**self._ask(do="time", calls=calls, warm=warm))
 
     def peak(self) -> float:

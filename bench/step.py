@@ -24,7 +24,7 @@ TIMED, COMPARED = "float32", "float64"
 
 
 def records(*shape):
-    """Features and targets of so many records, exact in single precision too."""
+    """Draw features and targets that are exact in single precision too."""
     draws = np.random.default_rng(1)
     features, targets = draws.normal(size=(*shape, WIDTHS[0])), draws.normal(size=shape)
     return features.astype(np.float32), targets.astype(np.float32)
@@ -133,7 +133,7 @@ def half_squares():
 
 
 def torch_func(batch):
-    """What one writes with torch alone."""
+    """Take the step with `torch.func` alone."""
     return Work(run=torch_func_steps(batch, MULTIPLIER, TIMED), check=torch_func_steps(batch, 0.0, COMPARED))
 
 

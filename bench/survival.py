@@ -158,7 +158,7 @@ def _snapped(parts, ends):
 
 
 def _curves(task, weights, federation, ends):
-    """Survival of the test records at the ends; Cox models ask for the shared hazard, whoever may know it."""
+    """Predict survival of the test records at the ends; Cox models use the shared baseline hazard."""
     from tacit.privacy.mechanisms.base import NoPrivacy
     from tacit.runtime.keys import Key
 
@@ -284,7 +284,7 @@ def _theirs_checked(model, sites, private):
 
 
 def _labels(model, ends):
-    """What makes a target of times and events, on this grid."""
+    """Return a function from times and events to targets on this grid."""
     from pycox import models
     from pycox.preprocessing.discretization import DiscretizeUnknownC, Duration2Idx
 
@@ -339,7 +339,7 @@ def _network(model, config):
 
 
 def _longest(dates, at_risk, n_control=1):
-    """For every case the same control: whoever lived longest."""
+    """Choose one control for all cases: the record that was followed longest."""
     return np.array([[at_risk[date][-1]] * n_control for date in dates])
 
 

@@ -21,7 +21,7 @@ BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 
 def machine() -> dict[str, Any]:
-    """Where it was measured."""
+    """Describe the machine of the measurement."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
@@ -112,7 +112,7 @@ def grouped(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def behind(races: Sequence[Mapping[str, Any]]) -> str:
-    """How many comparisons there are, and in which of them the peer is better."""
+    """Count the comparisons, and list those in which the peer is better."""
     lost = [
         f"{race['race']} against {race['peer']} ({race['ratio']:.2f})" for race in races if race["ratio"] < 1
     ]
@@ -147,7 +147,7 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def published(path: Path) -> str:
-    """What stands between the marks of a file."""
+    """Return the text between the marks of a file."""
     return path.read_text().split(BEGIN)[1].split(END)[0].strip()
 
 

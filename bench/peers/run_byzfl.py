@@ -114,7 +114,7 @@ def reference(path: Path) -> None:
 
 
 def holes() -> dict[str, dict[str, str]]:
-    """What becomes of each rule when one of ten sites does not send an update."""
+    """Report the outcome of each rule when one of ten sites sends no update."""
     found = {}
     for word, (poison, columns) in POISON.items():
         rows = inputs(10, 7)
