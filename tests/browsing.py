@@ -16,7 +16,7 @@ QUIETLY = [
 
 
 def program() -> str | None:
-    """Where the browser is."""
+    """Return the path of the browser."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -56,7 +56,7 @@ def size(width):
 
 
 def contrast(one, other):
-    """How two colors stand out from each other (WCAG 2.1)."""
+    """Return the contrast ratio of two colors (WCAG 2.1)."""
 
     def light(colour):
         parts = [float(part) / 255 for part in colour[4:-1].split(",")]

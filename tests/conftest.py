@@ -1,4 +1,4 @@
-"""What every test shares: Hypothesis without deadlines, files in memory, books of its own, a browser."""
+"""Shared settings of all tests: Hypothesis without deadlines, files in memory, own books, a browser."""
 
 import os
 import tempfile

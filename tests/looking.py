@@ -1,4 +1,4 @@
-"""What is seen in a figure, and whether it can be read."""
+"""Checks of figures: visible text, and its legibility."""
 
 import itertools
 

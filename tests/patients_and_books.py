@@ -48,7 +48,7 @@ def kinds(releases):
 
 
 def borne(path):
-    """What a ledger holds, about one subject for all, whoever is at which site."""
+    """Count the kinds of releases in a ledger, about one subject for all sites."""
     if not Path(path).exists() or Path(path).stat().st_size == 0:
         # Nobody has come to write anything.
         return Counter()

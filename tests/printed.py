@@ -1,4 +1,4 @@
-"""What was printed beside what should have been: the same words, and numbers that are close."""
+"""Comparison of printed output with the expected one: same words, and close numbers."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""What the documentation says is there: links, pages, commands, files and code."""
+"""Links, pages, commands, files and code of the documentation exist."""
 
 import ast
 import contextlib

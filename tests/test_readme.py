@@ -1,4 +1,4 @@
-"""What the README shows is what happens."""
+"""Commands of the README print what it shows."""
 
 import re
 import subprocess
@@ -39,7 +39,7 @@ def test_what_is_shown_is_taken_from_a_script_that_is_run(name, code, printed):
 
 
 def in_order(part: str, whole: str) -> bool:
-    """Whether the lines of one are among those of the other, in the same order."""
+    """Return True if the lines of one are among those of the other, in the same order."""
     left = iter(whole.splitlines())
     return all(line in left for line in part.splitlines() if line.strip())
 

@@ -1,4 +1,4 @@
-"""What the server makes of the combined update: by hand, and as torch's optimisers do it."""
+"""Server optimizers: by hand, and beside those of torch."""
 
 import numpy as np
 import pytest

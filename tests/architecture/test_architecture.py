@@ -1,4 +1,4 @@
-"""What the shape of the package promises: light imports, one door each, nothing pickled, small files."""
+"""Promises of the package's shape: light imports, one door each, nothing pickled, small files."""
 
 import ast
 import re
@@ -67,7 +67,7 @@ def test_a_module_is_small_says_what_it_is_for_and_pickles_nothing():
 
 
 def faults_of(path: Path) -> list[str]:
-    """What a module breaks of the rules that all of them keep."""
+    """List the rules that a module breaks."""
     text = path.read_text()
     pickles = re.search(r"\bpickle\b|torch\.load", text)
     if path.name == "stable_baselines.py":

@@ -34,7 +34,7 @@ def steps(epsilon: float, *, count: int = 50, rate: float = 1.0) -> Release:
 
 
 def seen(release: Release, canaries: int, seed: int, noise: float = 1.0) -> Evidence:
-    """What an adversary sees of canaries in these steps, with so much noise of what was claimed."""
+    """Draw an adversary's evidence about canaries in steps, at a multiple of the claimed noise."""
     draws = np.random.default_rng(seed)
     present, scores = draws.random(canaries) < 0.5, np.zeros(canaries)
     there, gone = sides(release)
@@ -83,7 +83,7 @@ def test_less_noise_than_was_claimed_is_found_out(kind):
 
 @pytest.mark.parametrize("epsilon", [4.0, 8.0])
 def test_the_figures_are_those_that_were_measured(epsilon):
-    """What facts of the literature and our own measurements give for 5,000 canaries, one seed."""
+    """Bounds for 5,000 canaries and one seed, as in the literature and in our own measurements."""
     found = bounds(seen(steps(epsilon), 5000, 0), [steps(epsilon)], DELTA)
     assert found.fitted >= 0.7 * epsilon
     assert 0.4 * epsilon < found.one_run < found.fitted

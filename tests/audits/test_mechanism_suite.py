@@ -123,7 +123,7 @@ QUICK = ("a training step", "update of a site")
 
 
 def accused(name: str) -> int:
-    """How many of 100 audits accuse a right mechanism."""
+    """Count the audits, of 100, that accuse a correct mechanism."""
     primitive = replace(PRIMITIVES[name](), most=500)
     return sum(not primitive.audit(seed=seed).kept for seed in range(100))
 

@@ -1,4 +1,4 @@
-"""What is shown of the benchmarks is what was found."""
+"""Published tables of benchmarks show the measured results."""
 
 import ast
 import json

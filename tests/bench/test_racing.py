@@ -1,4 +1,4 @@
-"""How races are run: answers first, then the clock."""
+"""Races compare answers first, then time both sides."""
 
 import sys
 

@@ -85,7 +85,7 @@ def files_below(folder: Path) -> dict[str, bytes]:
 
 
 def beside_imports(err: str) -> str:
-    """What is said beside advice for the owner, and the names of own code, told before it is imported."""
+    """Filter messages: without advice for the owner, and without announcements of own code."""
     beside = ("tacit: importing", "warning: advice about the records is in ")
     return "".join(line for line in err.splitlines(keepends=True) if not line.startswith(beside))
 

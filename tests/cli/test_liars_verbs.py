@@ -330,7 +330,7 @@ def test_rules_can_be_tuned(tmp_path):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where real commands are given."""
+    """Folder in which real commands run."""
     place = tmp_path_factory.mktemp("liars")
     (place / "mine.py").write_text(OWN)
     (place / "secret.toml").write_text(BASE + rule(BUCKETS) + PROMISE.format("secure"))

@@ -232,7 +232,7 @@ def test_a_terminal_shows_a_live_bar_and_the_output_stays_clean(folder):
 
 
 def everything(screen):
-    """What a terminal shows until nobody writes to it any more."""
+    """Read a terminal until its last writer closes it."""
     seen = b""
     while True:
         try:

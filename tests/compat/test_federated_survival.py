@@ -1,4 +1,4 @@
-"""What the documentation of federated-survival calls, with nothing but the import line changed."""
+"""Calls of the documentation of federated-survival, with only the import line changed."""
 
 from pathlib import Path
 

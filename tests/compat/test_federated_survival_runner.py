@@ -1,4 +1,4 @@
-"""What a configuration becomes: honored, or explained; and an epsilon that is the composed one."""
+"""Options of a configuration are honored or explained, and epsilon is the composed one."""
 
 import re
 

@@ -128,7 +128,7 @@ def test_every_form_of_curves_gives_the_same_fit(fitted: FunctionalRegressor):
 
 
 class Grid:
-    """What a `FDataGrid` of scikit-fda looks like."""
+    """Stand-in for a `FDataGrid` of scikit-fda."""
 
     def __init__(self, values: np.ndarray) -> None:
         self.data_matrix, self.grid_points, self.domain_range = values[:, :, None], (TIMES,), ((0.0, 1.0),)

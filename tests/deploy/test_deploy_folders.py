@@ -56,7 +56,7 @@ def files(made: DeployedFolders) -> list[Path]:
 
 
 def said(script: Path, folder: Path, *words: str, programs: dict[str, str] | None = None) -> str:
-    """What a script does, with programs that only say how they were called."""
+    """Run a script with stand-ins for programs, which print how they were called."""
     usual = ("flower-superlink", "flower-supernode", "flower-superexec", "tacit", "flwr")
     folder.mkdir(exist_ok=True)
     for name, text in {**dict.fromkeys(usual, SAYS), **(programs or {})}.items():

@@ -1,4 +1,4 @@
-"""What is handed over is the same experiment: same tables, same task, same promise, same numbers."""
+"""Deployed experiments equal the original: same tables, task, promise and numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace

@@ -1,4 +1,4 @@
-"""What comes back may be late, old, broken or nothing: the run goes on with who is left, if it can."""
+"""Replies may be late, old, broken or missing: the run continues with the other sites, if it can."""
 
 from pathlib import Path
 

@@ -27,7 +27,7 @@ SMALL = [
 
 
 def patiently(found, seconds: float = 60.0) -> bool:
-    """Whether something comes about in time."""
+    """Wait until a condition holds; return False after a time limit."""
     until = time.monotonic() + seconds
     while not found() and time.monotonic() < until:
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""What a site is sent, and what lies in its folder, may be anything: one sentence, no code, no waiting."""
+"""Messages to a site and files in its folder may be anything: one sentence, no code, no waiting."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def oslo(ready: DeployedFolders, tmp_path: Path) -> Path:
 
 
 def tacit(*words: str) -> tuple[int, str]:
-    """What a command ends with, and all that it says, once it was found harmless."""
+    """Run a command; return its exit code and its output, after checking that the output is harmless."""
     done = CliRunner().invoke(app, list(words))
     assert all(sign == "\n" or sign.isprintable() for sign in done.output)
     assert "a bug of ours" not in done.output

@@ -1,4 +1,4 @@
-"""What a bound task has found out is no option of a file; the directory of a run keeps it, to resume."""
+"""Results of a bound task are no options of a file; the directory of a run keeps them to resume."""
 
 from pathlib import Path
 

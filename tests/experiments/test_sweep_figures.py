@@ -1,4 +1,4 @@
-"""What is drawn of a sweep: a curve with bands against epsilon, a number or words."""
+"""Figures of a sweep: a curve with bands against epsilon, a number or words."""
 
 from pathlib import Path
 

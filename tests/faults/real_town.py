@@ -86,7 +86,7 @@ class Watched:
         return self._run
 
     def log(self) -> str:
-        """What the coordinator has said in this run: Flower prints it nowhere but in `flwr log`."""
+        """Return the output of the coordinator in this run, which only `flwr log` prints."""
         number = self.remarks[0].rpartition(" ")[2]
         given = commands(self.folder)["run"]
         env = {**os.environ, **given.env, **QUIET, "FLWR_HOME": str(self.folder / "home")}
@@ -129,7 +129,7 @@ class Town:
             file.write_text(before)
 
     def tickets(self) -> dict[str, set[str]]:
-        """What each site has paid for in its life."""
+        """Return the tickets in each site's ledger."""
         found: dict[str, set[str]] = {}
         for name, folder in self.made.sites.items():
             if not (folder / LEDGER).exists():
@@ -199,7 +199,7 @@ def words(pid: int) -> str:
 
 
 def told(pid: int) -> str:
-    """What is known of a process: its command, where it is, and its environment."""
+    """Describe a process: its command, its folder, and its environment."""
     found = words(pid)
     with suppress(OSError):
         found += os.readlink(f"/proc/{pid}/cwd")

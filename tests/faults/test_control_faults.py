@@ -274,7 +274,7 @@ def own_cart() -> gymnasium.Env[Any, Any]:
 def test_worlds_that_may_not_repeat_are_paid_for_again_and_never_let_out_twice_for_one_price(
     tmp_path, monkeypatch
 ):
-    """What a function makes may be another world the next time: the old price does not cover that."""
+    """Environments made by a function may differ the next time: the old price does not cover that."""
     trial = Trial(tmp_path / "run", federation(oslo=World(own_cart), bergen=BROKEN))
     monkeypatch.setattr(Carts, "fault", raises(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
@@ -342,7 +342,7 @@ def failing_at(patch: pytest.MonkeyPatch, at: int, error: OSError) -> Callable[[
 
 
 def complaint(trial: Trial) -> str:
-    """What a run says when it stops; nothing when it ends."""
+    """Return the message of a run that stops; empty if it ends."""
     try:
         trial.go()
     except RunUnusable as error:

@@ -53,7 +53,7 @@ class Instants:
 
 
 def count_instants(csv: Path, place: Path, told: Path) -> int:
-    """How many instants there are, counted in a process of its own."""
+    """Count the instants in a process of its own."""
 
     def work():
         instants = Instants(None)

@@ -37,7 +37,7 @@ def solved_once(monkeypatch):
 
 @pytest.fixture
 def let_out(monkeypatch):
-    """What the sites have let out, round by round."""
+    """Return the releases of the sites, round by round."""
     found, real = [], Local.train
 
     def train(*given):
@@ -183,7 +183,7 @@ WIDTH = 4000
 
 
 def audit(mechanism):
-    """What is wrong with a mechanism that guards updates, by what comes out of it and what it charges."""
+    """List the faults of a mechanism for updates, by its output and its charges."""
     (price,) = mechanism.release(1, NAMES)
     key, problems = Key(1, rehearsal=True), []
     silent = np.zeros(WIDTH)

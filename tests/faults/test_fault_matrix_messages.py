@@ -63,7 +63,7 @@ class Play:
         self.said = {}
 
     def until(self, stage):
-        """What each site is sent in that stage."""
+        """Return the message to each site in a stage."""
         given = vectors()
         answers = {
             "offer": lambda member, message: member.offer(),
@@ -133,7 +133,7 @@ def test_row_30_what_is_too_large_or_lies_about_its_size_is_rejected_before_it_t
 
 
 class Malicious:
-    """What runs a command when it is unpickled."""
+    """Object that runs a command when it is unpickled."""
 
     def __init__(self, marker):
         self.marker = marker

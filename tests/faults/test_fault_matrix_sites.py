@@ -112,7 +112,7 @@ def test_row_20_a_round_to_which_nobody_comes_is_skipped_and_not_charged(tmp_pat
 
 
 def screened(*replies):
-    """What is left of some replies in round 3 of a run with three sites and vectors of two numbers."""
+    """Screen replies in round 3 of a run with three sites and vectors of two numbers."""
     screen = Screen(names=("oslo", "bergen", "voss"), width=2, round=3, ticket="third")
     updates, faults = screen(replies)
     rows = {name: row.tolist() for name, row in zip(updates.names, updates.matrix, strict=True)}
@@ -180,7 +180,7 @@ def test_row_27_huge_numbers_are_screened_and_no_rule_hangs_on_them(kind, huge):
 
 
 def combined(rule, updates):
-    """What a rule makes of updates, or what it says about them."""
+    """Return the aggregate of a rule, or its refusal."""
     try:
         return rule(updates)
     except InvalidValue as error:
@@ -255,7 +255,7 @@ def test_row_34_the_plain_mean_is_broken_by_the_same_attack(unattacked):
 
 @pytest.mark.parametrize("kind", sorted(ATTACKS))
 def test_row_35_one_liar_more_than_was_said_breaks_no_run(kind):
-    """What was assumed no longer holds, so nothing is claimed; the run ends all the same, with numbers."""
+    """The assumption is violated, so nothing is claimed; the run still ends with finite numbers."""
     assert 0 <= c_index(kind, TrimmedMean(f=2), liars=3) <= 1
 
 

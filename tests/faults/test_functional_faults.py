@@ -263,7 +263,7 @@ def test_a_study_that_is_interrupted_goes_on_to_the_same_table(tmp_path):
 
 
 def scored(studied: CurveStudyResult) -> pd.DataFrame:
-    """What does not depend on the clock, in an order of its own."""
+    """Return the results that do not depend on the clock, in a fixed order."""
     names = ["replicate", "fold", "parties", "r2", "ril2", "steps", "bytes"]
     return studied.frame.sort_values(names[:3])[names].reset_index(drop=True)
 

@@ -23,7 +23,7 @@ def release(**fields):
 
 
 def spent(times, rows=1):
-    """What so many charges of so many releases each cost, told without the ledger."""
+    """Price a number of charges, of several releases each, without the ledger."""
     if times == 1:
         return accounting.epsilon([release(count=rows)], DELTA)
     return filters.epsilon(
@@ -32,7 +32,7 @@ def spent(times, rows=1):
 
 
 def admitted(epsilon, rows=1):
-    """How many charges the budget admits, each of them chosen after the last, counted without the ledger."""
+    """Count the adaptively chosen charges that the budget admits, without the ledger."""
     return next(n for n in count() if spent(n + 1, rows) > epsilon)
 
 

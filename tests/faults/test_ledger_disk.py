@@ -44,7 +44,7 @@ def ended(process):
 
 
 def failing(path, use):
-    """What the ledger says when it cannot be written: one sentence that names the file."""
+    """Return the refusal of a ledger that cannot be written: one sentence that names the file."""
     with pytest.raises(LedgerUnusable) as refusal:
         use()
     message = str(refusal.value)
@@ -249,7 +249,7 @@ def test_an_interrupt_just_as_the_lock_is_taken_frees_the_file(path, monkeypatch
 
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_ledger_whose_file_was_taken_away_cannot_be_charged(path, tmp_path, replaced):
-    """What is written to a file that nobody will find again is not on disk."""
+    """Rows written to a deleted file are not on disk."""
     with Ledger(path) as ledger:
         if replaced:
             shutil.copy(path, tmp_path / "copy.db")

@@ -65,7 +65,7 @@ def charging(path, released, name, *, turns):
 
 
 def pace(folder):
-    """How long making a ledger and charging it take here and now: kills are spread over that time."""
+    """Measure the seconds to create and charge a ledger here: kills are spread over that time."""
     start = time.perf_counter()
     with Ledger(folder / "pace.db") as ledger:
         made = time.perf_counter()
@@ -76,7 +76,7 @@ def pace(folder):
 
 
 def paid(path):
-    """How many rows each ticket has paid for."""
+    """Count the rows of each ticket."""
     with Ledger(path) as ledger:
         return Counter(entry["ticket"] for entry in ledger.entries() if entry["kind"] == "release")
 

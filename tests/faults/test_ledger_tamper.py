@@ -115,7 +115,7 @@ def word(data, place, size):
 
 
 def cells(data, page):
-    """Where the rows below a page lie: for each, its pieces as (start of the content, start, end)."""
+    """Locate the rows below a page: for each, its pieces as (start of the content, start, end)."""
     start = (page - 1) * PAGE
     kind, number = data[start], word(data, start + 3, 2)
     inner, tree = kind in (0x02, 0x05), kind in (0x05, 0x0D)
@@ -148,7 +148,7 @@ def extents(data, cell, place, tree):
 
 
 def located(path):
-    """Where each row lies in the file; checked against what SQLite says the rows are."""
+    """Locate each row in the file, checked against SQLite."""
     data = path.read_bytes()
     with closing(sqlite3.connect(path)) as connection:
         (root,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'entries'").fetchone()

@@ -102,7 +102,7 @@ def whole(tmp_path_factory):
 
 
 def refused(out, kinds=RunUnusable, **choices):
-    """What is said: one sentence that names the directory."""
+    """Return the refusal: one sentence that names the directory."""
     with pytest.raises(kinds) as refusal:
         go(out, **choices)
     message = str(refusal.value)
@@ -195,7 +195,7 @@ def failing_at(patch, number, error):
 
 
 def complaint(out):
-    """What a run says when it stops; nothing when it ends."""
+    """Return the message of a run that stops; empty if it ends."""
     try:
         go(out)
     except RunUnusable as error:

@@ -110,7 +110,7 @@ class Trial:
         return [tuple(row[1:]) for row in rows if row[0] == what]
 
     def paid(self):
-        """What was paid, and how often."""
+        """Count each charge."""
         try:
             with Ledger(self.out / LEDGER, mode="read") as ledger:
                 rows = [entry for entry in ledger.entries() if entry["kind"] == "release"]
@@ -119,7 +119,7 @@ class Trial:
         return Counter((row["purpose"], row["party"]) for row in rows)
 
     def stage(self):
-        """How many rounds are told, if the run has got so far."""
+        """Return the number of reported rounds, if the run has come so far."""
         rounds = self.out / ROUNDS
         return rounds.read_bytes().count(b"\n") if rounds.exists() else None
 
@@ -197,7 +197,7 @@ def killed(trial, *, steps, delay):
 
 @dataclass(frozen=True)
 class Pace:
-    """How long the parts of a run take here and now, in seconds."""
+    """Seconds that the parts of a run take here."""
 
     start: float
     round: float
@@ -287,7 +287,7 @@ def killed_again_and_again(made, *, kills, seed):
 
 
 def planned(rounds):
-    """What a run of so many rounds pays for, each once."""
+    """Return the charges of a run of a number of rounds, each once."""
     purposes = ["number of records", *(f"round {number}" for number in range(1, rounds + 1))]
     return {(purpose, name): 1 for purpose in purposes for name in SITES}
 

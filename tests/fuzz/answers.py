@@ -1,4 +1,4 @@
-"""What the command answers in this process, and all that must never be among it."""
+"""Answers of the command in this process, and content that they must never have."""
 
 import os
 import re

@@ -226,7 +226,7 @@ def sites(chance: Random, place: Path, right: Right) -> list[Answer]:
 
 
 def letters(chance: Random, place: Path, right: Right) -> list[Answer]:
-    """What is sent to a guard."""
+    """Messages to a guard."""
     folder = Path(shutil.copytree(chance.choice(sorted(right.town.values())), place / "site"))
     heard: list[str] = []
     guard = Guard(folder, heard.append)

@@ -1,4 +1,4 @@
-"""What strangers put into files: values, names and damage, each drawn by a seed."""
+"""Hostile content of files: values, names and damage, each drawn by a seed."""
 
 import os
 import shutil

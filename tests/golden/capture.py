@@ -133,7 +133,7 @@ def collect_promised() -> dict[str, typing.Any]:
 
 
 def describe_parameters(thing: object) -> dict[str, dict[str, typing.Any]]:
-    """How each parameter is given, and its default, by its name."""
+    """Return the kind and the default of each parameter, by name."""
     return {
         name: {"given": str(one.kind.description)}
         | ({} if one.default is one.empty else {"default": plain(one.default)})

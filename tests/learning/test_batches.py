@@ -1,4 +1,4 @@
-"""Who takes part in which step: independent draws of the declared rate, nothing cut off, nobody twice.
+"""Poisson sampling of steps: independent draws at the declared rate, none cut off, none twice.
 
 Draws are those of rehearsals with fixed seeds. `FALSE_ALARM` is the share of seeds on which right draws would
 be accused by one test.
@@ -38,7 +38,7 @@ def positions(batch: Batch, site: int) -> list[int]:
 
 
 def draws(size: int, steps: int, rate: float, key: Key = REHEARSAL, sites: int = 1) -> np.ndarray:
-    """Who was drawn (sites, steps, records) at sites of equal size."""
+    """Return the drawn records (sites, steps, records) at sites of equal size."""
     whole = cohort([size] * sites)
     drawn = np.zeros((sites, steps, size), dtype=bool)
     for step, batch in enumerate(poisson(whole, steps, rate, keys(whole, key), coupled=False)):
@@ -48,7 +48,7 @@ def draws(size: int, steps: int, rate: float, key: Key = REHEARSAL, sites: int =
 
 
 def accused_of_dependence(first: np.ndarray, second: np.ndarray) -> bool:
-    """Whether pairs of draws are accused of knowing of each other: chi-square on the table of all pairs."""
+    """Test pairs of draws for dependence: chi-square on the table of all pairs."""
     table = np.array([[np.sum((first == a) & (second == b)) for b in (0, 1)] for a in (0, 1)])
     return bool(stats.chi2_contingency(table, correction=False).pvalue < FALSE_ALARM)
 

@@ -28,7 +28,7 @@ norms = st.sampled_from(["l2", "l1"])
 
 
 def arrays(seed: int, records: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """What goes in and comes back: of every order of magnitude alike, or such that their products are of one.
+    """Draw inputs and slopes: of all orders of magnitude, or with products of one.
 
     Rows are of one magnitude or of many, with zeros and the ends of the range among them.
     """
@@ -73,7 +73,7 @@ def length(values: list[Fraction], norm: str) -> Fraction:
 
 
 def broken(inputs: list[np.ndarray], records: range, norm: str) -> bool:
-    """Whether somebody's activations are beyond those that a clipped signal can be multiplied by."""
+    """Return True if some activations are too large to be multiplied by a clipped signal."""
     measure = {
         "l1": lambda a: sum(map(Fraction, np.abs(a).tolist()), Fraction(1)),
         "l2": lambda a: np.abs(a).max(),

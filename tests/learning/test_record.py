@@ -1,4 +1,4 @@
-"""What happened in a run is plain data, and a choice is a table of an experiment file."""
+"""The record of a run is plain data, and a choice is a table of an experiment file."""
 
 import json
 import tomllib

@@ -1,4 +1,4 @@
-"""What is bought beside the rounds is paid from the same promise, and all of it never costs more."""
+"""Queries beside the rounds are paid from the same budget, which all charges together keep."""
 
 import math
 from dataclasses import dataclass, replace

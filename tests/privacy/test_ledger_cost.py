@@ -1,4 +1,4 @@
-"""What a charge costs to write does not grow with what was charged before."""
+"""The time to write a charge does not grow with earlier charges."""
 
 import pytest
 
@@ -12,7 +12,7 @@ DELTA = 1e-5
 
 
 def steps_of(ledger, work):
-    """How many steps SQLite's machine takes for some work, in tens."""
+    """Count the steps of SQLite's machine for some work, in tens."""
     taken = []
     ledger._connection.set_progress_handler(lambda: taken.append(1) and None, 10)
     try:

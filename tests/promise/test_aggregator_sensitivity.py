@@ -56,7 +56,7 @@ def clipped(rows: np.ndarray, norm: str) -> np.ndarray:
 
 
 def moved(case: Case, rows: np.ndarray, norm: str) -> float:
-    """How far the result moves when the first site sends zeros, in units of what is claimed."""
+    """Return how far the result moves if the first site sends zeros, in units of the claim."""
     without = rows.copy()
     without[0] = 0
     claimed = case.rule.sensitivity(CLIP, case.sites, norm)

@@ -120,7 +120,7 @@ def alone():
 
 @pytest.fixture
 def released(monkeypatch):
-    """What is noised in a fit of curves, before its noise."""
+    """Return the releases of a fit of curves before their noise."""
     seen, real = [], noise.gaussian
 
     def spy(values, scale, *keys):
@@ -140,7 +140,7 @@ def released(monkeypatch):
 
 
 def own_part_alone(one: np.ndarray, other: np.ndarray, row: int) -> float:
-    """How far rows moved, once it is sure that all but one are as they were, to the bit."""
+    """Return how far one row moved, after checking that all others are unchanged, to the bit."""
     assert np.array_equal(np.delete(one, row, axis=0), np.delete(other, row, axis=0))
     return float(np.linalg.norm(one - other))
 

@@ -18,7 +18,7 @@ RADIUS, SIZE = 2.0, 20
 
 
 def power(honest, other):
-    """How often the other is recognized, where the honest one is mistaken for it at the rate `ALARMS`."""
+    """Return the power of the test between both data sets at the false alarm rate `ALARMS`."""
     threshold = np.quantile(honest, 1 - ALARMS)
     return float((other > threshold).mean())
 
@@ -62,7 +62,7 @@ def test_an_attack_on_released_moments_stays_within_its_bound():
 
 
 def test_the_same_attack_on_noise_shaped_like_the_gram_matrix_breaks_its_claim():
-    """Why the reference system's noise, N(0, s^2 M) after clipping in the M-norm, is not offered.
+    """Reason that the reference system's noise, N(0, s^2 M) after clipping in the M-norm, is not offered.
 
     It claims 2 (S / s)^2 of zero-concentrated privacy. But along the eigenvector of the smallest eigenvalue
     of M a clipped record is longest in coefficients, where the noise is smallest.

@@ -1,4 +1,4 @@
-"""What is added up in secret carries at least the noise that was charged, whoever drops out or tells.
+"""Secure sums carry at least the charged noise, whichever sites drop out or collude.
 
 Every site adds its share to its rounded vector. The worst that the promise allows: as many sites drop out as
 may, and the colluders subtract their own shares. What is left must vary no less than what was charged
@@ -35,7 +35,7 @@ def fitted(sites: int, honest: int, width: int = WIDTH) -> Lattice:
 
 
 def messages(lattice: Lattice, values: np.ndarray, share: float, sites: int, key: Key) -> list[np.ndarray]:
-    """What each site adds to the sum, modulo 2^32."""
+    """Return each site's term of the sum, modulo 2^32."""
     return [
         lattice.encode(
             lattice.stochastic_round(values, (key / site / "rounding").secret())
@@ -46,7 +46,7 @@ def messages(lattice: Lattice, values: np.ndarray, share: float, sites: int, key
 
 
 def too_little(noise: np.ndarray, deviation: float) -> bool:
-    """Whether noise of at least this standard deviation would hardly ever vary so little."""
+    """Return True if noise of this standard deviation or more would hardly ever vary so little."""
     return bool(stats.chi2.cdf(float(((noise / deviation) ** 2).sum()), noise.size) < FALSE_ALARM)
 
 

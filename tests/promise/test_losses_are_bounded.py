@@ -225,7 +225,7 @@ def test_a_record_more_is_bounded_with_competing_risks_as_well(case, cause):
 @pytest.mark.parametrize("kind", GROUPED)
 @pytest.mark.parametrize("gone", [0, 3, 11])
 def test_a_record_may_be_any_of_a_site_not_only_its_last(kind, gone):
-    """Whoever leaves, the others move up in the table; their groups do not change for that."""
+    """When a record leaves, the others move up in the table; their groups do not change."""
     task, store = made(kind, True), plain(12, 4)
     mechanism, bound = promised(kind, True, "gaussian", 1e-3)
     labels = np.arange(12) % 3

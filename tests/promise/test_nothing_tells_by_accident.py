@@ -1,4 +1,4 @@
-"""What one record of absurd size lets out beside what was charged: no warning, no word, no other exit code.
+"""One record of absurd size discloses nothing beside the charges: no warning, no word, no exit code.
 
 A numpy warning once told of one record in 60 of 60 runs at epsilon 1.
 """

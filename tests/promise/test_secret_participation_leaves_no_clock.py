@@ -1,4 +1,4 @@
-"""Where the price counts on a secret draw of sites, no file of a run has times finer than its beginning."""
+"""With a price that counts on secret sampling of sites, no file has times finer than the run's start."""
 
 import io
 import json

@@ -35,7 +35,7 @@ def blind(sites: int, colluders: int = 1, multiplier: float = 1.3) -> SecureReco
 
 
 def sent(mechanism: SecureRecordSum, rows: np.ndarray, site: int) -> np.ndarray:
-    """What a site adds to the sum, modulo 2^32."""
+    """Return a site's term of the sum, modulo 2^32."""
     key = REHEARSAL / mechanism.sites / site
     return mechanism.on_ring(mechanism.at_site(mechanism.noisy_sum(rows, key / "noise"), key / "update"))
 

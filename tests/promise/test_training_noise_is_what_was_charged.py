@@ -99,7 +99,7 @@ def accused(draws: np.ndarray, law: str, scale: float) -> bool:
 
 
 def room(scale: float, coordinates: int) -> float:
-    """How much the public grid and the rounding of sums may add to a difference of two answers."""
+    """Return the most that the public grid and rounding may add to a difference of two answers."""
     return coordinates * scale * 2.0**-GRID_BITS + 1e-9
 
 
@@ -395,7 +395,7 @@ def test_a_whole_group_turned_around_reaches_twice_the_bound():
 
 
 def round_of(tables: dict[str, Table], mechanism, *, aggregation: Mean = Mean(), left_out: str = "") -> Array:
-    """What leaves the server after a round of three sites, one of which may not have come."""
+    """Return the result of a round of three sites, one of which may be absent."""
     task = Supervised(module=NETWORKS["perceptron"], loss="squared", steps=3, sample=0.7, lr=LR)
     federation, key = Federation(tables), Key(4, rehearsal=True) / 1
     state, names = task.start(federation, key), [name for name in tables if name != left_out]

@@ -1,4 +1,4 @@
-"""What is left of a model when six of twenty hospitals lie: the default rule beside the plain mean.
+"""Quality of a model when six of twenty hospitals lie: the default rule beside the plain mean.
 
 The hospitals differ in whom they treat, in how much their patients vary, in how long they live, and in what
 their features do: what a hospital adds to the effects is two thirds as long as what all share.
@@ -67,7 +67,7 @@ def concordance(aggregation: Aggregator, attack: str | None, seed: int = 0, nois
 
 
 def lost(aggregation: Aggregator, attack: str | None, seed: int = 0, noise: float = 0.0) -> float:
-    """How much less than the plain mean has where nobody lies, with the same noise."""
+    """Return the loss against the plain mean without liars, with the same noise."""
     return concordance(Mean(), None, seed, noise) - concordance(aggregation, attack, seed, noise)
 
 

@@ -1,4 +1,4 @@
-"""How well curves are predicted from curves: without noise, and at every price that was promised.
+"""Quality of predicted curves: without noise, and at every promised epsilon.
 
 Two designs, both with a noise floor of RIL2 = 1/11. The seed design is the reference's own: 750 subjects to
 learn from and 250 to judge by, 20 predictors of which 5 count. R took 11.1 s for 0.165 there. The smooth one
@@ -39,7 +39,7 @@ PROMISED = {
 
 
 class Found(NamedTuple):
-    """What is kept of a run: RIL2 on subjects held out, what was paid, and the longest radius."""
+    """Results of a run: RIL2 on held-out subjects, its price, and the largest clip radius."""
 
     error: float
     epsilon: float | None

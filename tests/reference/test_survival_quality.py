@@ -1,4 +1,4 @@
-"""How good the models are, beside numbers of the literature: each with data, seed and reference."""
+"""Quality of the models beside numbers of the literature: each with data, seed and reference."""
 
 import numpy as np
 import pytest

@@ -64,7 +64,7 @@ def troubled(names=("oslo", "bergen"), rounds: int = 3) -> Record:
 
 
 def private(made: Record | None = None, **changes) -> ReportData:
-    """What is known of a run that protects records, in rehearsal."""
+    """Report data of a rehearsal that protects records."""
     known = made or record()
     promise = Privacy(unit="record", epsilon=3, delta=DELTA, clip=1.0, rehearsal=True)
     charged = releases(known.sites, len(known.rounds))
@@ -77,5 +77,5 @@ def private(made: Record | None = None, **changes) -> ReportData:
 
 
 def bare(**changes) -> ReportData:
-    """What is known of an open run."""
+    """Report data of an open run."""
     return private(statement=state(Open(), ()), ledger=ledger_summary(None, (), None), **changes)

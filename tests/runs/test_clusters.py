@@ -237,7 +237,7 @@ def test_a_run_that_is_cut_off_ends_as_if_nothing_had_happened(tmp_path, monkeyp
 
 
 def test_the_baseline_hazard_is_that_of_the_sites_of_each_model():
-    """What one model has is what its sites alone would have been asked."""
+    """The baseline hazard of a model is that of its own sites."""
     federation = hospitals()
     run = fit(COX, federation, clusters=Clusters(count=2, by="weights"), rounds=4)
     assert adjusted_rand(run.clusters, groups(federation, 2)) == 1.0

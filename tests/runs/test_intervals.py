@@ -1,4 +1,4 @@
-"""How far scores would move with other held-out records."""
+"""Confidence intervals of scores over resamples of held-out records."""
 
 import numpy as np
 import pytest

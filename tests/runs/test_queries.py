@@ -1,4 +1,4 @@
-"""What is asked of the sites once: it is paid for, once, and known ever after."""
+"""Queries: charged once, and saved for good."""
 
 import json
 from collections import Counter
@@ -69,7 +69,7 @@ def releases(folder: Path) -> list[tacit.Release]:
 
 
 def paid(folder: Path) -> Counter:
-    """How often was paid for what."""
+    """Count each charge."""
     return Counter((release.purpose, release.party) for release in releases(folder))
 
 

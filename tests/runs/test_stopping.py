@@ -80,7 +80,7 @@ def run(script: list[float], patience: int | None, **options: object) -> Run:
 
 
 def by_hand(script: list[float], patience: int) -> tuple[int, int]:
-    """How many rounds are run and which is kept, by the words of the documentation."""
+    """Return the number of rounds and the kept one, by the rules of the documentation."""
     best, waited = 0, 0
     for number, value in enumerate(script, start=1):
         if best == 0 or value > script[best - 1]:

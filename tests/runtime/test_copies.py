@@ -62,7 +62,7 @@ def take(table, places):
 
 
 def verdict(one, other):
-    """What the index says of other data: (same, near)."""
+    """Return the answer of the index about other data: (same, near)."""
     index = Index()
     with index.lock():
         entry = index.keep(People((), sketch_table(one[0], one[1:]), b""))

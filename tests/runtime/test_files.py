@@ -19,7 +19,7 @@ SOURCES = sorted((Path(__file__).parents[2] / "src" / "tacit").rglob("*.py"))
 
 @pytest.fixture(params=["a named pipe", "a device", "a socket", "a device behind a link"])
 def odd(request, tmp_path):
-    """What is no plain file, and what it is called."""
+    """Paths that are no plain files, with their names."""
     path = tmp_path / "odd.csv"
     if request.param == "a named pipe":
         os.mkfifo(path)
@@ -82,7 +82,7 @@ def test_nothing_is_read_of_a_file_that_is_too_large(tmp_path):
 
 
 def steps_of(monkeypatch, work):
-    """What is synced and renamed while something is written, in this order."""
+    """Record the syncs and renames of a write, in order."""
     steps, fsync, move = [], os.fsync, os.replace
 
     def synced(handle):

@@ -1,4 +1,4 @@
-"""Who takes part is drawn at the promised rate, afresh in every round, and told in the order of the sites."""
+"""Sampling of sites: at the promised rate, afresh in every round, in the order of the sites."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ ROUNDS = 400
 
 
 def rounds_of(draw: Poisson | Fixed, participation: float = 1.0, rounds: int = ROUNDS) -> np.ndarray:
-    """Who came in which round (rounds, sites)."""
+    """Return the sampled sites of each round (rounds, sites)."""
     key = Key(5, rehearsal=True)
     drawn = [set(draw(NAMES, participation, key / number / "who")) for number in range(1, rounds + 1)]
     return np.array([[name in came for name in NAMES] for came in drawn])

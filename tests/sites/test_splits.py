@@ -134,7 +134,7 @@ def test_a_smaller_alpha_makes_sites_more_unequal_in_size_and_in_patients():
 
 
 def unlike(table: Table, parts: list[np.ndarray]) -> float:
-    """How far the patients of the larger sites are from the average; about 1 if they are drawn at random."""
+    """Return the distance of larger sites' patients from the average; about 1 for random splits."""
     return float(
         np.mean([len(part) * table.features[part].mean(axis=0) ** 2 for part in parts if len(part) > 20])
     )

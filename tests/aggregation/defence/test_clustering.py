@@ -165,7 +165,7 @@ def test_groups_are_found_through_moderate_noise_of_the_sites(by, groups, multip
 
 @pytest.mark.parametrize("by", ["direction", "weights"])
 def test_much_noise_hides_the_groups(by):
-    """What a server cannot see it cannot find: this is what a strong promise means."""
+    """Groups that noise hides from the server cannot be found: that is the meaning of a strong promise."""
     found = [
         learnt(Clusters(count=2, by=by), HAZARD, hospitals(2), mechanism=noisy(3.0), seed=seed, rounds=2)
         for seed in range(4)
@@ -212,7 +212,7 @@ def test_all_models_are_the_same_before_the_first_round(by):
 
 
 def test_models_that_are_drawn_apart_would_leave_one_without_a_site():
-    """Why all models start alike: the reason is measured, not believed."""
+    """All models start alike, since random initial models would leave one without a site."""
     federation, clusters = hospitals(3), Clusters(count=3)
     task = HAZARD.bind(federation, Provenance(Open(), public=True))
     lost = 0

@@ -1,4 +1,4 @@
-"""How well groups that were found agree with those that are there, and what a direction is."""
+"""Agreement of found groups with true ones, and clipping to unit directions."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Who is accused and who is found, in small simulated federations; the full table is bench/quarantine.py."""
+"""False alarms and found liars in small simulated federations; the full table is bench/quarantine.py."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What a server remembers of sites while there is one model for all, and how it tells them apart by that."""
+"""Update histories of sites while there is one model for all, and clusters by them."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def followed(trails, rows, names=NAMES, handed=None, f=0):
 
 
 def worlds(groups=3, width=60, seed=0):
-    """Where sites of some groups are going, and who is of which group."""
+    """Directions of the sites of some groups, and the group of each site."""
     centres = np.random.default_rng(seed).normal(size=(groups, width))
     return {name: centres[place % groups] for place, name in enumerate(NAMES)}, {
         name: place % groups for place, name in enumerate(NAMES)

@@ -240,7 +240,7 @@ def test_only_the_trimmed_mean_has_a_sensitivity():
 
 
 def moved(rule: TrimmedMean, rows: np.ndarray, order: int, sites: int) -> float:
-    """How far the result moves when the first site is not there."""
+    """Return the distance by which the result moves without the first site."""
     with_it = rule(rows, sites=sites)
     return float(np.linalg.norm(with_it - rule(rows[1:], sites=sites), ord=order))
 

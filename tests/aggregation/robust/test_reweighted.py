@@ -332,7 +332,7 @@ def test_many_sites_are_filtered_like_few(count):
 
 
 def cosines(rule, width, noise, lie, *, repeats):
-    """How well the direction of what 14 honest sites send with noise is found, among 6 liars."""
+    """Return cosines with the honest direction: 14 honest sites with noise, among 6 liars."""
     generator = np.random.default_rng(5)
     found = []
     for _ in range(repeats):

@@ -28,7 +28,7 @@ from tacit.privacy.mechanisms.secure_sum import threshold
 
 
 def survivors_of(session: Session, dropped) -> tuple[str, ...] | None:
-    """Who is in the sum, or None if there is none."""
+    """Return the sites in the sum; None if there is no sum."""
     left = set(session.names)
     in_the_sum: set[str] = set()
     for stage in STAGES:

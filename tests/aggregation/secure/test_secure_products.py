@@ -85,7 +85,7 @@ class Partners:
         }
 
     def shown(self, sender: str, receiver: str) -> np.ndarray:
-        """What the receiver finds in an opening."""
+        """Return the content that the receiver finds in an opening."""
         content = self.partners[receiver]._unseal("open", sender, self.opened[sender][receiver])
         return decode_matrix(content, self.which.shapes[sender])
 

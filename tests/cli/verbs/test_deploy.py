@@ -72,7 +72,7 @@ def written(folder: Path, document: dict[str, Any], **tables: dict[str, Any] | N
 
 @pytest.fixture(scope="module")
 def deployed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `tacit deploy` makes of a table, with the records of Oslo in their place."""
+    """Folders that `tacit deploy` writes, with the records of Oslo in place."""
     folder = tmp_path_factory.mktemp("deployed")
     file = written(folder, TABLE)
     code, out, _ = tacit("deploy", file, "--sites", "oslo,bergen", "--host", "a.org", "--out", folder / "out")
@@ -101,7 +101,7 @@ def edited(site: Path, old: str, new: str) -> None:
 
 
 def wrong(site: Path, *more: object) -> list[str]:
-    """What `tacit site check` does not like, but for what one user alone cannot mend."""
+    """List the failed checks of `tacit site check`, without those that a single user cannot pass."""
     code, out, said = tacit("site", "check", site, *more, "--json")
     told = json.loads(out)
     found = [entry for entry in told["findings"] if not entry["ok"]]

@@ -1,4 +1,4 @@
-"""What is exported suffices: with the card and the tensors alone, predictions are those of the run."""
+"""Exports are complete: card and tensors alone give the predictions of the run."""
 
 import json
 import re

@@ -53,7 +53,7 @@ def rows():
 
 
 def told(path, **inputs) -> dict[str, np.ndarray]:
-    """What a runtime makes of a file."""
+    """Run a file in an ONNX runtime."""
     onnx.checker.check_model(onnx.load(path), full_check=True)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     names = [entry.name for entry in session.get_outputs()]

@@ -114,7 +114,7 @@ def torch_file(program, *blocks):
 
 @pytest.fixture
 def read_weights(tmp_path):
-    """What `policy.pth` is read as, once it holds this."""
+    """Read the weights of a `policy.pth` with this content."""
 
     def reading(content):
         path = drawn("CartPole-v1", ()).save(tmp_path / "weights.zip")
@@ -221,7 +221,7 @@ def test_spaces_that_an_agent_cannot_have_are_refused(tmp_path, space, said):
 
 
 class Called:
-    """What calls this when it is unpickled by somebody who runs what files hold."""
+    """Object that calls a function when it is unpickled."""
 
     def __init__(self, called, *arguments):
         self.called, self.arguments = called, arguments

@@ -68,7 +68,7 @@ class Twins:
 
 
 def flown(options, seed, choose):
-    """How far apart the twins were after each step, and what the episode brought both of them."""
+    """Return the distance of both simulations after each step, and the returns of the episode."""
     twins = Twins(options, seed)
     apart, returns = [twins.apart], np.zeros(2)
     for _ in range(1000):

@@ -1,4 +1,4 @@
-"""What a site's administrator is told: whether all is well, and what an experiment would release."""
+"""Messages to a site's administrator: results of checks, and the releases of an experiment."""
 
 import os
 import shutil
@@ -72,7 +72,7 @@ def limited(place: Path, old: str, new: str) -> None:
 
 
 def wrong(found: list[CheckResult]) -> list[str]:
-    """What is not as it should be, but for what a test that is one user cannot mend."""
+    """List the failed checks, without those that a test as a single user cannot pass."""
     assert all(finding.ok or finding.mend or "cannot be read" in finding.what for finding in found)
     return [finding.what for finding in found if not finding.ok and "the same user" not in finding.what]
 

@@ -27,7 +27,7 @@ WHO = b"who is there?"
 
 @dataclass(frozen=True)
 class Reply:
-    """What a grid gives back, in the shape of Flower's messages."""
+    """Reply of a grid, in the shape of Flower's messages."""
 
     to: str | None
     node: int

@@ -43,7 +43,7 @@ IDENTITIES = {name: Identity.fresh() for name in CITIES}
 
 
 class Safe(dict[str, str]):
-    """What a site has written down for good."""
+    """Store of a site that outlives its process."""
 
     def remember(self, occasion: str, commitment: str) -> None:
         if occasion in self:
@@ -94,11 +94,11 @@ class Sites:
         return self.brought(stage, answers)
 
     def carried(self, stage: str, sent: dict[str, bytes]) -> dict[str, bytes]:
-        """What a server that lies sends instead."""
+        """Return the messages as the server sends them; liars override this."""
         return sent
 
     def brought(self, stage: str, answers: dict[str, bytes | NoReply]) -> dict[str, bytes | NoReply]:
-        """What answer instead."""
+        """Return the answers as they arrive; liars override this."""
         return answers
 
 

@@ -42,7 +42,7 @@ def test_without_a_screen_predictors_that_do_not_count_are_moved_too_and_it_cost
 
 
 def reference_scores(z, r, found, blocks, noise):
-    """What the reference system judges by: noise of a candidate is taken off, that of others is not."""
+    """Score as the reference system: subtract the noise of a candidate, not that of others."""
     scores = []
     for block in blocks:
         partial = r + z[:, block] @ found[block]

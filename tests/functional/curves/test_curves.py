@@ -145,7 +145,7 @@ def test_files_hold_one_row_for_each_subject(tmp_path):
 
 
 class Spline:
-    """What a `FDataBasis` of scikit-fda offers."""
+    """Stand-in for a `FDataBasis` of scikit-fda."""
 
     coefficients = TRUE
     basis = BASIS

@@ -21,7 +21,7 @@ def white(curves, basis=SPLINES):
 
 
 def explained(found):
-    """What the true surfaces make of the predictors, by an integral on a fine grid."""
+    """Predict by the true surfaces, with integrals on a fine grid."""
     grid = found.response.times
     weights = quadrature(grid)
     parts = [

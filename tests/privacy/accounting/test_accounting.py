@@ -351,7 +351,7 @@ NEED_NUMERICS = [[SAMPLED], [EXCHANGED], [GROUPED], [LAPLACE], [DRAWN_LAPLACE], 
 
 @pytest.fixture(scope="module")
 def honest():
-    """What the releases that need numerics cost while the library works."""
+    """Prices of the releases that need numerics, while the library works."""
     return [(rows, epsilon(rows, DELTA)) for rows in NEED_NUMERICS]
 
 
@@ -405,7 +405,7 @@ FINEST_GRID = 2_000_000
 
 @pytest.fixture
 def absurdities(monkeypatch):
-    """What would fill the memory or take minutes; it fails at once instead."""
+    """Releases that would fill the memory or take minutes; they fail at once instead."""
     found: list[str] = []
     transform, compose = scipy.fft.next_fast_len, SparsePLDPmf.self_compose
 

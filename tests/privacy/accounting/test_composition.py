@@ -30,7 +30,7 @@ def losses(draw: st.DrawFn) -> PrivacyLoss:
 
 
 def written_out(loss: PrivacyLoss, epsilon: float) -> float:
-    """What epsilon holds but for, by the definition."""
+    """Return the delta of an epsilon, by the definition."""
     steps = (np.arange(len(loss.chances)) + loss.lowest) * loss.grid
     return loss.infinite + float(np.sum(loss.chances * np.maximum(0, 1 - np.exp(epsilon - steps))))
 

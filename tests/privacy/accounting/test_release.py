@@ -1,4 +1,4 @@
-"""What a release may say, what it means under another relation, and whose cost it adds to."""
+"""Fields of a release, its meaning under another relation, and the subjects whose cost it adds to."""
 
 import math
 import re

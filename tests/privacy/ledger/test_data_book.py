@@ -669,7 +669,7 @@ class Forgetful(PoissonPH):
 
 
 def test_what_a_resumed_run_pays_twice_is_twice_in_the_book(tmp_path):
-    """Where the noise of a round cannot be drawn again, its own ledger pays again; so must the book."""
+    """If the noise of a round cannot be drawn again, its own ledger pays again; so must the book."""
     csv, torch_seed = tmp_path / "a.csv", torch.initial_seed()
     patients().to_csv(csv, index=False)
     task = Forgetful(horizon=4.0, steps=2)

@@ -379,7 +379,7 @@ def test_pure_plans_chosen_in_turn_fill_a_budget_at_delta_zero(ledger):
 
 
 def test_a_filter_leaves_room_for_the_rounding_of_pure_sums():
-    """What is over a budget by less than a billionth is not within it."""
+    """A sum over a budget by less than a billionth is not within it."""
     for share, admitted in ((1 - 1e-8, True), (1 + 5e-10, False), (1 + 1e-8, False)):
         release = Release(law="laplace", scale=1 / share, sensitivity=1.0)
         assert Tally("records").admits([release], epsilon=1.0, delta=0.0) is admitted

@@ -389,7 +389,7 @@ def test_a_check_counts_what_was_charged_before(ledger):
 
 @pytest.fixture
 def compositions(monkeypatch):
-    """How often the accountant was asked."""
+    """Count the calls of the accountant."""
     calls, real = [], accounting.is_within_budget
     monkeypatch.setattr(accounting, "is_within_budget", lambda *given: (calls.append(given), real(*given))[1])
     return calls

@@ -69,7 +69,7 @@ def size(moved: Array, law: str) -> float:
 
 
 def room(scale: float, coordinates: int) -> float:
-    """How much the public grid and the rounding of sums may add to a difference of two answers."""
+    """Return the most that the public grid and rounding may add to a difference of two answers."""
     return coordinates * scale * 2.0**-GRID_BITS + 1e-9
 
 

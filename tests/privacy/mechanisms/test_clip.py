@@ -19,7 +19,7 @@ ONE_ROUNDING = 1 + Fraction(1, 2**50)
 
 
 def within(row: Array, bound: float, norm: str = "l2") -> bool:
-    """Whether a row is at most `bound` long, computed exactly, but for one rounding of double precision."""
+    """Return True if a row has length at most `bound`, exactly, up to one rounding of doubles."""
     entries = [Fraction(value) for value in row.tolist()]
     if norm == "l1":
         return sum(map(abs, entries)) <= Fraction(bound) * ONE_ROUNDING

@@ -29,7 +29,7 @@ def sample(law: str, scale: float, key: Key = REHEARSAL, count: int = DRAWS) -> 
 
 
 def accused(draws: np.ndarray, law: str, scale: float) -> bool:
-    """Whether a Kolmogorov-Smirnov test rejects the law."""
+    """Return True if a Kolmogorov-Smirnov test rejects the law."""
     return bool(stats.kstest(draws, LAWS[law](scale=scale).cdf).pvalue < FALSE_ALARM)
 
 

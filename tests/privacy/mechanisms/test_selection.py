@@ -205,7 +205,7 @@ def test_the_choice_is_bound_to_the_scores():
 
 
 def pieces(numbers, quantile):
-    """Where the density of the answer is constant, and its exponent there without epsilon: Smith (2011)."""
+    """Return the pieces of constant density of the answer, with exponents without epsilon: Smith (2011)."""
     ends = [Fraction(0), *sorted(Fraction(number) for number in numbers), Fraction(1)]
     target = Fraction(quantile) * len(numbers)
     return [(low, high, -abs(rank - target)) for rank, (low, high) in enumerate(itertools.pairwise(ends))]
@@ -262,7 +262,7 @@ def test_one_number_changes_the_density_by_at_most_e_to_the_epsilon(numbers, one
 
 
 def reachable(answer, numbers):
-    """Whether a draw on a lattice of 2^-52 between two of the numbers gives this answer, to the last bit."""
+    """Return True if a draw on a lattice of 2^-52 between two numbers gives this answer, to the bit."""
     ends = [0.0, *numbers, 1.0]
     low, high = next((low, high) for low, high in itertools.pairwise(ends) if low <= answer <= high)
     near = int((Fraction(answer) - Fraction(low)) / (Fraction(high) - Fraction(low)) * 2**52)

@@ -1,4 +1,4 @@
-"""What a promise to whole sites averages over, and what it then adds."""
+"""Site-level mechanism: its public denominator and its noise."""
 
 import math
 

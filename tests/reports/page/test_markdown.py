@@ -21,7 +21,7 @@ HOSTILE = [
 
 
 class Seen(HTMLParser):
-    """What a reader sees of HTML: the text in elements of one kind."""
+    """Visible text of HTML in elements of one kind."""
 
     def __init__(self, *tags):
         super().__init__()

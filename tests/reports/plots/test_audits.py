@@ -1,4 +1,4 @@
-"""What was claimed and what was proven is drawn so that it can be read, and a false claim catches the eye."""
+"""Figures of audits are legible, and a false claim stands out."""
 
 import re
 

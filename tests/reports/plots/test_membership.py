@@ -1,4 +1,4 @@
-"""What attacks on membership found is drawn as it was found, and can be read."""
+"""Figures of membership attacks show the results, and are legible."""
 
 import re
 
@@ -36,7 +36,7 @@ BOTH = found(setting("open", 34), setting("private", 1, CEILING))
 
 
 def people(axes):
-    """How many people stand there, by color."""
+    """Count the drawn people by color."""
     return [
         (len(group.get_offsets()), tuple(np.round(group.get_facecolor()[0][:3], 3)))
         for group in axes.collections

@@ -1,4 +1,4 @@
-"""Who is suspected and who took part is drawn as the record has it; nobody's trouble is lost."""
+"""Figures of sites show every suspicion and every participation in the record."""
 
 from dataclasses import replace
 from io import BytesIO
@@ -78,7 +78,7 @@ def image(figure):
 
 
 def marks(figure):
-    """Where marks are, by their shapes."""
+    """Return the positions of marks, by shape."""
     found = [line for line in figure.axes[0].lines if line.get_marker() not in ("None", "")]
     return {line.get_marker(): [tuple(map(int, spot)) for spot in line.get_xydata()] for line in found}
 

@@ -1,4 +1,4 @@
-"""Where data come from: what is public stays apart from what is not, and every record is somewhere once."""
+"""Sources of data: public facts stay apart from private ones, and every record is at one place."""
 
 import tomllib
 from pathlib import Path

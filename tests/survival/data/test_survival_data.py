@@ -19,7 +19,7 @@ designs = pytest.mark.parametrize("design", DESIGNS)
 
 
 def truth(design, table):
-    """What the event times of a design grow with, written down once more."""
+    """Return the log risk of a design, written down independently."""
     x = table.filter(regex=r"^x\d").to_numpy()
     p = x.shape[1]
     first, last = x[:, : p // 5].sum(axis=1), x[:, -p // 5 :].sum(axis=1)

@@ -83,7 +83,7 @@ class Exponential:
 
 
 class Run:
-    """What a run shows, without having run."""
+    """Stand-in for a run, with the data of its figures."""
 
     def __init__(self, privacy=None, epsilon=None, chosen=6, baselines=None):
         scores = [{"c_index": 0.6 + 0.02 * n, "ibs": 0.25 - 0.01 * n} for n in range(1, 7)]

@@ -44,7 +44,7 @@ def whole(data: Federation, step: int = 0, *, room: int = 0) -> Batch:
 
 
 def controls(batch: Batch, store: Table) -> tuple[np.ndarray, np.ndarray]:
-    """Who is drawn for whom, as places in the unit, and whether there is somebody."""
+    """Return the control of each case, as a place in the unit, and True where there is one."""
     time = np.where(batch.present, store.targets["time"][batch.rows], -np.inf)
     return Ranks({"time": time}).draw_controls(batch.uniforms)
 
@@ -103,7 +103,7 @@ def test_luck_is_even_between_zero_and_one_and_new_in_every_step():
 
 
 def test_luck_is_a_secret_of_the_run():
-    """Whose luck could be foretold, of him the controls would tell who stands before him in the table."""
+    """If draws could be predicted, a record's controls would disclose those before it in the table."""
     batch = whole(federation())
     one, other = (
         replace(

@@ -115,7 +115,7 @@ def test_with_one_stratum_for_each_site_the_fit_is_that_of_lifelines():
 
 
 def test_steps_that_lead_down_are_halved_as_often_as_in_the_statistics(monkeypatch):
-    """Where the likelihood is far from a parabola; steps are made longer to lead down for sure."""
+    """The likelihood is far from a parabola here; longer steps are sure to decrease it."""
     monkeypatch.setattr(cox_newton, "_solve", _too_far(cox_newton._solve))
     data = federation(effect=1.5)
     wanted = cox(data)

@@ -85,7 +85,7 @@ def released(folder):
 
 
 def counts(run) -> np.ndarray:
-    """What a run knows of all sites together, before intervals are joined."""
+    """Return the counts of all sites together, before intervals are joined."""
     task = run.task
     return run.state[task._prefix_size :] * len(task.known.sites) / task.known.record_unit
 
