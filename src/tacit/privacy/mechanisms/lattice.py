@@ -77,11 +77,7 @@ class Lattice:
     sites: int
 
     def __post_init__(self) -> None:
-        require(is_between(self.clip, 1e-200, 1e200), "clip", self.clip, "from 1e-200 to 1e200")
-        require_positive("scale", self.scale)
-        require(math.frexp(self.scale)[0] == 0.5, "scale", self.scale, "a power of two")
-        require_count("width", self.width)
-        require_count("sites", self.sites)
+        _require_steps(self)
         allowed = (
             f"fewer, or the scale lower: their sum must stay below 2^31, and {self.sensitivity:.6g} is one"
         )
@@ -182,11 +178,7 @@ class RecordLattice:
     most: int
 
     def __post_init__(self) -> None:
-        require(is_between(self.clip, 1e-200, 1e200), "clip", self.clip, "from 1e-200 to 1e200")
-        require_positive("scale", self.scale)
-        require(math.frexp(self.scale)[0] == 0.5, "scale", self.scale, "a power of two")
-        require_count("width", self.width)
-        require_count("sites", self.sites)
+        _require_steps(self)
         require_count("most", self.most)
         require(self.sites * self.most < HALF, "most", self.most, f"below 2^31 / {self.sites}")
 
@@ -273,3 +265,12 @@ def noise_share(sensitivity: float, multiplier: float, honest: int) -> float:
     allowed = f"more: a share has {deviation:.3g} steps, and needs {FEWEST_STEPS:g}"
     require(deviation >= FEWEST_STEPS, "multiplier", multiplier, allowed)
     return deviation
+
+
+def _require_steps(lattice: Lattice | RecordLattice) -> None:
+    """Refuse a clip bound out of range, a scale that is no power of two, and empty vectors or sums."""
+    require(is_between(lattice.clip, 1e-200, 1e200), "clip", lattice.clip, "from 1e-200 to 1e200")
+    require_positive("scale", lattice.scale)
+    require(math.frexp(lattice.scale)[0] == 0.5, "scale", lattice.scale, "a power of two")
+    require_count("width", lattice.width)
+    require_count("sites", lattice.sites)
