@@ -9,7 +9,7 @@ import tacit
 from tacit.learning.task import Updates
 from tacit.runs import divergence
 from tacit.sites.splits import Iid
-from tacit.survival import PoissonPH
+from tacit.survival import NewtonPH, PoissonPH
 from tacit.survival.data.sources import Simulated
 
 # Steps this long leap over the solution, farther each time.
@@ -52,6 +52,19 @@ def test_updates_that_are_no_numbers_end_a_run_with_the_model_before_them(monkey
     run = tacit.fit(PoissonPH(**CALM), federation(), rounds=8)
     assert run.record.stopped == "training diverged in round 3: no site sent finite numbers; lower the lr"
     assert run.scores == before.scores
+
+
+def test_a_task_without_a_learning_rate_is_not_advised_to_lower_it(monkeypatch):
+    moved = NewtonPH.advance
+
+    def advance(task, state, step):
+        after = moved(task, state, step)
+        return after * (np.nan if after[2] > 2 else 1.0)
+
+    monkeypatch.setattr(NewtonPH, "advance", advance)
+    run = tacit.fit(NewtonPH(horizon=4.0), federation(), rounds=6)
+    assert run.record.stopped == "training diverged in round 3: the state is not finite"
+    assert np.isfinite(run.state).all()
 
 
 def test_a_promise_pays_for_the_rounds_that_divergence_left_out(monkeypatch):

@@ -325,7 +325,8 @@ class Trainer:
         advanced = self.task.advance(point.state, step)
         why = self._divergence(point.state, advanced, probe)
         if why is not None:
-            told = f"{DIVERGED} in round {number}: {why}; lower the lr"
+            mend = "; lower the lr" if self._has_weights else ""
+            told = f"{DIVERGED} in round {number}: {why}{mend}"
             if number == 1 and not bool(np.isfinite(advanced).all()):
                 raise TrainingDiverged(told)
             return point, replace(found, step=None, skipped=told)
@@ -339,13 +340,16 @@ class Trainer:
 
     def _divergence(self, before: Array, after: Array, probe: LossProbe | None) -> str | None:
         """Return why a step diverged; None if it did not."""
-        # Sums and Newton's tallies are no weights: their length says nothing.
-        weights = isinstance(self.task, LocalTraining) or self.task.layout == "environments"
         # A step of clipped updates is as long as their bound and noise make it: nor does that.
         bounded = isinstance(self.privacy, Privacy) and self.privacy.unit == "site"
-        if self.spec.attack is not None or bounded or not weights:
+        if self.spec.attack is not None or bounded or not self._has_weights:
             return None if bool(np.isfinite(after).all()) else "the state is not finite"
         return find_divergence(before, after, probe)
+
+    @property
+    def _has_weights(self) -> bool:
+        """True if a state is weights, learned by gradients; the length of sums and tallies says nothing."""
+        return isinstance(self.task, LocalTraining) or self.task.layout == "environments"
 
     def _scores(self, state: Array, clusters: Mapping[str, int], key: Key) -> dict[str, float]:
         """Score the state after a round."""

@@ -237,6 +237,28 @@ class TestWhatIsLearned:
         risks = np.log(run.model.risk(frame[["x0", "x1", "x2"]]))
         assert risks.std() < 0.3
 
+    def test_a_model_that_has_not_converged_says_so_and_the_advice_works(self):
+        frame = patients(600)
+        told = "newton-ph has not converged: its last step, cut off at a change of log hazards by 1, would"
+        privacy = replace(PROMISE, epsilon=0.05)
+        drowned = fit(
+            NewtonPH(horizon=3000.0), federated(frame.iloc[:200]), privacy=privacy, spend_anyway=True
+        )
+        (said,) = (note for note in drowned.record.notes if "converged" in note)
+        assert said.startswith(told)
+        assert said.endswith("as where the noise is large; give a larger epsilon")
+        assert said in drowned.summary().replace("\n         ", " ")
+        larger = fit(NewtonPH(horizon=3000.0), federated(frame), privacy=replace(PROMISE, epsilon=8.0))
+        assert not any("converged" in note for note in larger.record.notes)
+        # Without noise: a feature that nearly decides the time of the event.
+        wide = (frame["x1"] - frame["x1"].mean()) / frame["x1"].std()
+        times = np.random.default_rng(2).exponential(size=600) * np.exp(-2.5 * wide)
+        strong = federated(frame.assign(time=times, event=1))
+        (said,) = fit(NewtonPH(), strong, rounds=1).record.notes
+        assert said.startswith(told)
+        assert said.endswith("as where effects are large; give more rounds")
+        assert fit(NewtonPH(), strong, rounds=6).record.notes == ()
+
     def test_hinges_find_an_effect_of_both_ends(self):
         draw = np.random.default_rng(0)
         x = draw.normal(size=4000)

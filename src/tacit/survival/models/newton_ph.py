@@ -57,6 +57,8 @@ INFORMED, GROWTH = (0.03, 0.07), 32.0
 ROUNDS = 6
 # Lists in the answers to the query: of scales, and of the baseline.
 PARTS = ("low", "high", "center", "scale", "ends", "rates", "expected", "variance")
+# Rest of the last step, as a part of the longest, from which a model counts as not converged.
+UNFINISHED = 0.01
 # Events expected of a record that is followed to one, where half of the records have an event.
 HALF_EVENTS = 0.315
 
@@ -382,9 +384,34 @@ class NewtonPH(TaskBase):
             after = after.with_information(steps.decode_information(upper, regressors), doubt)
         arrow = steps.Curvature(self._expected, after.matrix, after.doubt).arrow()
         after = after.with_score(scores, noise / weights[0] * steps.SCORE_BOUND, arrow)
-        found = steps.posterior(arrow, self._prior, after.moved / after.weight, 1 / after.weight)
-        moved = steps.limit_step(found - before.values, arrow, float(self._expected.sum()))
+        moved = steps.limit_step(self._step_left(after, arrow), arrow, float(self._expected.sum()))
         return replace(after, values=before.values + moved).encode()
+
+    def _step_left(self, state: "PosteriorState", arrow: Array) -> Array:
+        """Return the way from the values of a state to the posterior mean by its scores."""
+        found = steps.posterior(arrow, self._prior, state.moved / state.weight, 1 / state.weight)
+        return found - state.values
+
+    def shortcomings(self, state: Array) -> list[str]:
+        """Return that the last step was cut off at its limit, if it was: the state was released."""
+        if not self.baseline:
+            return []
+        known = PosteriorState.decode(state, len(self._ends), self._regressors)
+        if not known.weight:
+            return []
+        arrow = steps.Curvature(self._expected, known.matrix, known.doubt).arrow()
+        size = steps.step_size(self._step_left(known, arrow), arrow, float(self._expected.sum()))
+        if size <= UNFINISHED * steps.STRIDE:
+            return []
+        why, mend = (
+            ("the noise is large", "a larger epsilon")
+            if known.doubt
+            else ("effects are large", "more rounds")
+        )
+        return [
+            f"{self.kind} has not converged: its last step, cut off at a change of log hazards by "
+            f"{steps.STRIDE:g}, would have gone on by {size:.2g}, as where {why}; give {mend}"
+        ]
 
     @property
     def _expected(self) -> Array:

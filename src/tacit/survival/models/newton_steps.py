@@ -251,5 +251,9 @@ def posterior(arrow: Array, prior: Array, noisy: Array, variance: float) -> Arra
 
 def limit_step(step: Array, arrow: Array, events: float) -> Array:
     """A step that changes log hazards by at most `STRIDE`, as a root mean square over expected events."""
-    size = float(np.sqrt(max(step @ arrow @ step, 0.0) / max(events, 1.0)))
-    return step * min(1.0, STRIDE / max(size, 1e-12))
+    return step * min(1.0, STRIDE / max(step_size(step, arrow, events), 1e-12))
+
+
+def step_size(step: Array, arrow: Array, events: float) -> float:
+    """Return the change of log hazards by a step, as a root mean square over expected events."""
+    return float(np.sqrt(max(step @ arrow @ step, 0.0) / max(events, 1.0)))
