@@ -95,7 +95,7 @@ class Audit:
         return {**self.found, "kept": self.kept, "path": None if self.path is None else str(self.path)}
 
     def summary(self, width: int = 100) -> str:
-        """The audit for people."""
+        """Summarize the audit in text."""
         run, rows = self.found["run"], [("kept?", audited.verdict(self.found)[1])]
         if run is not None:
             rows.append(("claimed", f"epsilon {run['claim']:.4g} at delta {run['delta']:g}"))
@@ -261,7 +261,7 @@ def _try_attack(asked: Callable[[], Any], what: str, notes: list[str]) -> Any:  
 
 
 def load(path: str | Path) -> Audit | None:
-    """The audit that a directory remembers by itself; None if it is that of a run, or of anything else."""
+    """Load the audit in a directory; None if the directory holds a run, or anything else."""
     place = Path(path)
     if not place.is_dir():
         return None
@@ -363,7 +363,7 @@ def audit_run(
     seed: int = 0,
     tell: Tell = silent,
 ) -> "RunBounds":
-    """Train once more, with canaries, and bound epsilon from below.
+    """Train again with canaries, and bound epsilon from below.
 
     The records are trained on as usual, and nothing of the result is kept. The canaries' evidence depends on
     no
@@ -404,13 +404,13 @@ def audit_run(
 
 
 def require_power(canaries: int, confidence: float) -> None:
-    """Refuse what proves nothing, before anything is done."""
+    """Refuse an audit without power, before anything is trained."""
     require(canaries >= FEWEST, "canaries", canaries, f"at least {FEWEST}")
     require(0.5 <= confidence < 1, "confidence", confidence, "from 0.5 to below 1")
 
 
 def _train(experiment: "Experiment", sites: "Federation", tell: Tell) -> "Run":
-    """The run; of records that are promised protection, why it failed is not paid for, and not told."""
+    """Train the run; withhold the reason of a failure on protected records, which no charge covers."""
     watcher, promise = _Counter(tell, experiment.rounds), experiment.privacy
     if sites.public or (isinstance(promise, Privacy) and promise.rehearsal):
         return experiment.run_on(sites, None, callbacks=[watcher])
@@ -449,7 +449,7 @@ def affordable(canaries: int, promise: Privacy, rounds: int) -> int:
 
 @dataclass(frozen=True)
 class _Counter:
-    """Counts rounds, and does not look at them."""
+    """Callback that counts rounds and reads nothing of them."""
 
     tell: Tell
     rounds: int

@@ -439,7 +439,7 @@ def _multiply(small: SecureGram, row: Array, key: Key) -> Array:
 
 
 def _directions(columns: int) -> Array:
-    """Two directions (2, 2): with a 1 before, and one of them in each column, two records are far apart."""
+    """Return two directions (2, 2): with one of them in each column, two records are far apart."""
     angles = np.pi / 4 + np.array([0.0, np.arccos(-1 / columns)])
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 

@@ -195,7 +195,7 @@ def _single_step(task: TaskBase) -> GridLearner:
 
 
 def _single_patients(store: Table, telling: NDArray[np.int64], patients: int, key: Key) -> Cohort:
-    """Some of the patients who tell anything, each a site of its own."""
+    """Return a cohort of patients with usable gradients, each a site of its own."""
     allowed = f"at most {len(telling)}, as there are records to learn from"
     require(patients <= len(telling), "patients", patients, allowed)
     rows = key.generator().choice(telling, patients, replace=False)

@@ -141,7 +141,7 @@ class Family:
         return tuple(replace(release, scale=release.scale * factor) for release in self.releases)
 
     def min_false_negative_rate(self, factor: float, alarms: Array) -> Array:
-        """The least share of those present that an attack misses, at such shares of false alarms."""
+        """Return the smallest false negative rate of an attack, at these false positive rates."""
         return min_false_negative_rate(self.with_noise_factor(factor), alarms)
 
     def epsilon(self, factor: float, delta: float) -> float:
@@ -342,7 +342,7 @@ RAREST = 1e-9
 
 
 def power(releases: Sequence[Release], alarms: Array) -> Array:
-    """The largest share of members that any attack can find, at such shares of false alarms.
+    """Return the largest true positive rate of any attack at these false positive rates.
 
     Guarantee:
         At least the truth, for the subject that is protected least.
@@ -353,7 +353,7 @@ def power(releases: Sequence[Release], alarms: Array) -> Array:
 
 
 def min_false_negative_rate(releases: Sequence[Release], alarms: Array) -> Array:
-    """The least share of members that any attack misses, at such shares of false alarms, about one subject.
+    """Return the smallest false negative rate of any attack on one subject, at these false positive rates.
 
     Guarantee:
         At most the truth.

@@ -134,7 +134,7 @@ def one_by_one(
     *,
     most: int = FEW,
 ) -> Primitive:
-    """A mechanism that is asked about each canary by itself; scores are read off all answers."""
+    """Attack a mechanism by one query for each canary, with scores from all answers."""
 
     def attack(attacked: object, count: int, key: Key) -> Evidence:
         present = toss_coins(count, key)
@@ -317,7 +317,7 @@ def number_of_records() -> Primitive:
 
 
 def watched_loss() -> Primitive:
-    """The loss of records that are kept apart, by which a run decides when to stop."""
+    """Attack the noisy loss of reserved records, by which a run stops early."""
     apart = RowFederation({SITE: dummy_cohort(2).store})
     mechanism = BoundedSum(law="gaussian", bound=CLIP, multiplier=1.0, purpose="watched loss", rehearsal=True)
     price = mechanism.release(1, [SITE])

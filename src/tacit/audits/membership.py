@@ -190,7 +190,7 @@ def best_hit_count(found: Mapping[str, Any]) -> int:
 
 
 def _require_attackable(experiment: Experiment, federation: Federation) -> None:
-    """Refuse to look at what is promised protection, or is not here; and what has no single records."""
+    """Refuse protected records, remote records, and tasks without single records."""
     provenance = Provenance(experiment.privacy, public=federation.public)
     way_out = "attack an experiment on simulated or published data, or declare a rehearsal"
     provenance.look("the loss of models on single records", instead=way_out)
@@ -212,7 +212,7 @@ def _require_attackable(experiment: Experiment, federation: Federation) -> None:
 
 
 def _half(federation: Federation, key: Key) -> tuple[Marks, Federation]:
-    """A random half of the records: who is in it, and the sites with nothing else."""
+    """Draw a random half of the records: its members, and the federation with them alone."""
     draws = key.generator()
     if not isinstance(federation, VerticalFederation):
         # A coin for each, since the promise is about one record more or less.
@@ -276,7 +276,7 @@ def _score(run: "Run", federation: Federation) -> Array:
 
 
 def _attack_setting(name: str, runs: "Sequence[Run]", scores: Array, present: Marks) -> AttackSetting:
-    """One setting: the models of all runs attacked, beside the price of the dearest."""
+    """Attack the models of all runs of one setting; state the price of the most expensive."""
     goal = runs[0].task.goal[0]
     known = [run.scores[goal] for run in runs if goal in run.scores]
     dearest = max(runs, key=lambda run: run.privacy.epsilon or 0.0)

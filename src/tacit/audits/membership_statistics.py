@@ -220,7 +220,7 @@ def _log_ratio(row: Array, mean_out: Array, own_out: Array, mean_in: Array, own_
 
 
 def _tpr(given: Array, inside: Marks, weights: list[NDArray[np.int64]], alarms: float) -> Array:
-    """The share of members found at these false alarms, by each weighting; NaN if that has no member."""
+    """Return the true positive rate at these false alarms, by each weighting; NaN without members."""
     order = np.argsort(-given, axis=None)
     falling, members = given.ravel()[order], inside.ravel()[order]
     # Ties go together: a threshold lies behind the last of them.

@@ -138,7 +138,7 @@ def pluralise(number: int, what: str) -> str:
 
 
 def format_price(value: float | None) -> str:
-    """A price for people: three decimals, or a dash where a theorem is silent."""
+    """Format a price: three decimals, or a dash if a theorem gives no bound."""
     if value is None:
         return "-"
     return f"{value:.4f}" if 1e-3 <= value < 1e5 else f"{value:.4g}"
@@ -175,7 +175,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
 
 
 def _silence(stream: TextIO | None) -> None:
-    """Let what is left in a stream that takes no more go nowhere, instead of failing once more at the end."""
+    """Redirect a closed stream to nowhere, so that it does not fail again at exit."""
     with suppress(OSError, ValueError, AttributeError):
         assert stream is not None
         nowhere = os.open(os.devnull, os.O_WRONLY)

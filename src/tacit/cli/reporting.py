@@ -91,7 +91,7 @@ def data_protection(path: Path, answers: Path | None = None) -> Page:
 
 
 def current_page(asked: Experiment, path: Path) -> Page:
-    """The report of a run as it stands: under way, or over."""
+    """Return the report of a run, in progress or finished."""
     return experiment.load(path).page() if is_over(Directory(path)) else unfinished_page(asked, path)
 
 

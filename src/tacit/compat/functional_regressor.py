@@ -210,7 +210,7 @@ class FunctionalRegressor:
         return self.model_.surface(name, s, t)
 
     def privacy_spent(self) -> dict[str, Any]:
-        """The price: epsilon, delta, relation, unit, what it does not speak of, and what it was paid for.
+        """Return the price: epsilon, delta, relation, unit, unprotected data, and releases.
 
         Without a promise all of them are None, and there is no mechanism.
         """

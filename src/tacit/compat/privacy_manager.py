@@ -1,4 +1,4 @@
-"""The privacy-manager names for people with their own training loop, with noise that keeps its word.
+"""Names of privacy-manager for users with their own training loop, with noise that keeps its epsilon.
 
 What is different from the scripts that these names come from: their noise followed `epsilon / sqrt(rounds)`,
 which is not a theorem. For one release a round it wasted a third of the noise; where the budget was used

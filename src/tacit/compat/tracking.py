@@ -53,7 +53,7 @@ class TensorBoard:
         self._writer.flush()
 
     def finish(self, run: Run) -> None:
-        """Write down what came of it, and close."""
+        """Write the results, and close."""
         for name, value in results(run).items():
             self._add(run.record.chosen, time.time(), tag=name, simple_value=value)
         self._add_text("promise", "\n".join(run.privacy.sentences()))
@@ -127,7 +127,7 @@ class MLflow:
             self._client.set_tag(self.run_id, f"skipped.{entry.number}", entry.skipped[:LONGEST])
 
     def finish(self, run: Run) -> None:
-        """Log what came of it: final scores, the promise, report and card; then close."""
+        """Log the results: final scores, the promise, report and card; then close."""
         for name, value in results(run).items():
             self._client.log_metric(self.run_id, _name(name), value, step=run.record.chosen)
         told = {"name": run.name, "task": run.task.kind, "rounds": str(len(run.record.rounds))}
@@ -161,7 +161,7 @@ class MLflow:
                 self._client.log_artifact(self.run_id, str(file), "model")
 
     def close(self, status: Literal["FINISHED", "FAILED", "KILLED"] = "FINISHED") -> None:
-        """End it; afterwards nothing more is logged."""
+        """End the MLflow run; nothing is logged afterwards."""
         if not self._over:
             self._client.set_terminated(self.run_id, status)
             self._over = True
@@ -212,7 +212,7 @@ def results(run: Run) -> dict[str, float]:
 
 
 def promise(run: Run) -> dict[str, str]:
-    """The promise of a run in a few words each, what forbids to rely on it first."""
+    """Return the promise of a run in tags; those that void it come first."""
     said, proven = run.privacy, run.privacy.epsilon is not None and math.isfinite(run.privacy.epsilon)
     protects = said.unit is not None and not said.rehearsal and proven
     told = {

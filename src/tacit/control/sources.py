@@ -59,7 +59,7 @@ class Gymnasium(SourceBase):
         return World(self.env, dict(self.options), self.world)
 
     def check(self, split: Variants, *, may_look: bool = False) -> None:
-        """Refuse environments that are not there, or options that they do not have, before anything runs."""
+        """Refuse unknown environments and unknown options, before anything runs."""
         for label in self.unseen:
             known = f"worlds that no site trains in, not {choices(split.variants)}"
             require(label not in split.worlds, "[data] unseen", label, known)
@@ -248,7 +248,7 @@ class RemoteWorlds(SourceBase):
         return replace(self.base, options={**self.options, **variant.options}, label=variant.label)
 
     def _site_world(self, place: int, own: SiteVariant) -> World:
-        """A world of a site, once it is found to be like the public one."""
+        """Check that a site's environment has the spaces of the public one, and return it."""
         from tacit.control.envs.spaces import common_spaces
 
         where = f"[data] worlds, entry {place}"

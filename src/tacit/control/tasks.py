@@ -102,7 +102,7 @@ class ObservationStatsQuery(InitialQueryBase):
         return np.concatenate([shown.mean(axis=0), (shown**2).mean(axis=0), [1.0]]) / np.sqrt(self.width)
 
     def decode(self, combined: Array, noise: float = 0.0) -> dict[str, Any]:
-        """Center and scale for every number; noise may make a variance anything, a scale stays sensible."""
+        """Decode center and scale of every number; a scale stays sensible under any noise."""
         found = combined.astype(np.float64)
         # The last entry counts the ones; it is kept above the noise.
         ones = max(float(found[-1]), 4 * noise, 1e-12)

@@ -166,7 +166,7 @@ def _remote_records(data: Csv, column: str | None) -> Document:
 
 
 def _refuse_own(document: Document) -> None:
-    """Refuse what no site does: to load code, and to run more than one run at once."""
+    """Refuse experiments that sites do not run: those with own code, and several runs at once."""
     for name in ("tune", "study", "attack"):
         if name in document:
             raise InvalidFile(f"it has a table [{name}], which asks for many runs in one process: remove it")
@@ -237,7 +237,7 @@ def split_data(
 
 
 def _tables(experiment: Experiment) -> dict[str, Document]:
-    """The tables of an experiment beside its data and sites, none of which names code of the user."""
+    """Return the tables of an experiment other than data and sites; none names a user's code."""
     chosen = experiment.choices()
     parts = {name: chosen[name] for name in PARTS}
     parts["aggregation"] = user_choice(parts["aggregation"])
@@ -268,7 +268,7 @@ def _kinds(table: Mapping[str, Any]) -> list[str]:
 
 
 def _cuts(task: SurvivalLearner, experiment: Experiment, federation: Federation) -> object:
-    """Return the time grid of the run; as it was said where it is still to be bought."""
+    """Return the time grid of the run; the given one if it is bought later."""
     return task.bind(federation, Provenance(experiment.privacy, public=federation.public)).cuts
 
 
@@ -364,7 +364,7 @@ def _curves(federation: VerticalFederation, task: Mapping[str, Any], out: Place)
 
 
 def _file(name: str, known: list[str]) -> str:
-    """A curve's name, if a file can bear it."""
+    """Return the file name of a curve; refuse names that no file can have."""
     plain = name == name.strip() and name.strip(".") != "" and not set(name) & set("/\\\0")
     alone = sum(name.lower() == other.lower() for other in known) == 1
     require(plain and alone, "curve", name, "a name that a file can have, and no other curve")

@@ -81,7 +81,7 @@ class Command:
 
 
 def commands(folder: str | Path) -> dict[str, Command]:
-    """The commands of a folder, by role: the very scripts that people and systemd start.
+    """Return the commands of a folder by role: the scripts that users and systemd start.
 
     A site has `guard` and `node`; a coordinator `superlink`, `superexec`, `register`, `nodes` and `run`. On a
     machine with several nodes each needs a port of its own: `TACIT_NODE_PORT`, if it is set, wins over the
@@ -102,7 +102,7 @@ def commands(folder: str | Path) -> dict[str, Command]:
 
 
 def slug_of(name: str) -> str:
-    """A site's name as it may stand in the names of files and services."""
+    """Return a site's name as it occurs in names of files and services."""
     plain = unicodedata.normalize("NFKD", name.translate(LETTERS)).encode("ascii", "ignore").decode()
     found = re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-.")
     require(bool(found), "site", name, "a name with a letter from a to z or a digit in it")

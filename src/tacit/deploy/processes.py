@@ -66,7 +66,7 @@ class ProcessGroup:
         return {role: program.pid for role, program in self._programs.items() if program.poll() is None}
 
     def log(self, role: str) -> Path:
-        """The file in which everything is that a program has said."""
+        """Return the log file of a program."""
         return self._logs / f"{role.replace(':', '-')}.log"
 
     def start(self, role: str) -> int:
@@ -106,7 +106,7 @@ class ProcessGroup:
             raise NotRunning(f"{role} has ended (exit status {code}); its last output: {self._last(role)}")
 
     def stop(self) -> None:
-        """End everything: first who asks, then who is asked."""
+        """End all programs: clients first, then servers."""
         for kinds in (("node", "guard"), ("superexec",), ("superlink",)):
             programs = [
                 self._programs.pop(role) for role in list(self._programs) if role.split(":")[0] in kinds
@@ -278,7 +278,7 @@ def _end(program: "subprocess.Popen[Any]") -> None:
 
 @contextmanager
 def _orderly() -> Generator[None]:
-    """Let a request to terminate end this as an interrupt would, so that what was started is ended too."""
+    """Handle SIGTERM like an interrupt, so that started processes end too."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

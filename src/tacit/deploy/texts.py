@@ -86,7 +86,7 @@ def _environment(*, checked: bool) -> "Environment":
 
 
 def _require_plain(value: object) -> object:
-    """Refuse what a program that reads a text could take for more than a word: nothing is quoted there."""
+    """Refuse values that a reader of the text could parse as more than one word: texts quote nothing."""
     plain = re.fullmatch(r"[A-Za-z0-9._:/+-]*", str(value)) is not None
     require(plain, "value", str(value), "letters, digits and . _ : / + - alone: scripts and units hold it")
     return value

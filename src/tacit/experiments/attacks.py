@@ -151,7 +151,7 @@ class AttackTrials(CellBatch[AttackCell, "AttackScores"]):
         return str(cell)
 
     def end_line(self, cell: AttackCell, row: Row) -> str:
-        """Nothing: scores are for the table."""
+        """Return nothing: scores are in the table."""
         return ""
 
     def read_rows(self, directory: Directory) -> dict[AttackCell, Row]:
@@ -232,7 +232,7 @@ class AttackScores:
         return found
 
     def summary(self) -> str:
-        """The trials for people: a line for each attack, a column for each rule."""
+        """Summarize the trials: a line for each attack, a column for each rule."""
         score = NAMES.get(self.score[0], self.score[0])
         return "\n\n".join(
             part
@@ -300,7 +300,7 @@ def has_attack_table(path: str | Path, changes: Sequence[str] = ()) -> bool:
 
 
 def load(path: str | Path) -> AttackScores | None:
-    """The trials that a directory remembers, as far as they got; None if it holds none."""
+    """Load the finished trials of a directory; None if it holds none."""
     return _read_scores(Directory(path)) if Path(path).is_dir() else None
 
 

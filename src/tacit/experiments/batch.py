@@ -112,7 +112,7 @@ class CellBatch(ABC, Generic[CellKind, ResultKind]):
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse what no run of it could have, before anything is drawn."""
+        """Refuse options that no run of the batch could have, before data are drawn."""
 
     @abstractmethod
     def run_cell(self, cell: CellKind, place: Path | None) -> Row:
@@ -275,7 +275,7 @@ class BatchResult(ABC, Generic[CellKind]):
     @property
     @abstractmethod
     def _columns(self) -> tuple[list[str], list[str]]:
-        """Columns of the frame beside the scores, and those among them that are numeric."""
+        """Columns of the frame other than scores, and the numeric ones among them."""
 
     def _factors(self, cell: CellKind) -> Row:
         """Return columns of a cell that its row does not have."""
@@ -417,7 +417,7 @@ def _results(
     place: Path | None,
     begin: Callable[[CellKind], None],
 ) -> Generator[tuple[CellKind, Row]]:
-    """Cells with their rows, as they come."""
+    """Yield cells with their rows in the order of completion."""
     workers = min(batch.workers, len(cells))
     if workers <= 1:
         for cell in cells:
@@ -434,7 +434,7 @@ def _results(
 
 @contextmanager
 def _pool(workers: int) -> Generator[ProcessPoolExecutor]:
-    """Fresh processes, which end with this one; what has not begun is given up if this one is interrupted."""
+    """Start worker processes that end with this one; an interrupt cancels pending cells."""
     # A fork would copy locks that threads of numerical libraries hold.
     fresh = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=fresh, initializer=_begin)

@@ -467,7 +467,7 @@ def _baseline_scores(swept: SweepResult) -> dict[str, float]:
 
 
 def _baseline_scores_by(swept: SweepResult, key: str) -> dict[str, dict[float, float]]:
-    """The same where it depends on the value along the axis, and on nothing else."""
+    """Return the scores of baselines that depend on the value along the axis alone."""
     found: dict[str, dict[float, float]] = {}
     for one in swept.baselines():
         mean = _mean(swept, one)
@@ -576,7 +576,7 @@ def _failures(swept: SweepResult) -> list[Block]:
 
 
 def _reproduce(swept: SweepResult) -> dict[str, Any]:
-    """The command, the file it is about, and what it ran on."""
+    """Return the command, the experiment file, and the environment."""
     known = Directory(swept.path).read_json(ENVIRONMENT)
     return {
         "command": f"tacit sweep {shlex.quote(swept.name)}.toml",

@@ -201,7 +201,7 @@ class Sweep(CellBatch[SweepCell, "SweepResult"]):
         return _experiment_at(self.document, changes, self.folder)[0]
 
     def check(self) -> None:
-        """Refuse what some run could not have, before anything is drawn; the refusal names the values."""
+        """Refuse options that a run could not have, before data are drawn; the refusal names the values."""
         for changes in self.combinations:
             with _name_values(changes):
                 experiment, promise = _experiment_at(self.document, changes, self.folder)
@@ -209,11 +209,11 @@ class Sweep(CellBatch[SweepCell, "SweepResult"]):
                 _ = experiment.plan()
 
     def run_cell(self, cell: SweepCell, place: Path | None) -> Row:
-        """The row of a cell; nothing else is kept of it."""
+        """Run a cell and return its row; nothing else is stored."""
         return row_of(cell, lambda: run_experiment(self._chosen(cell)))
 
     def _chosen(self, cell: SweepCell) -> Experiment:
-        """The experiment of a cell; what needs no promise to compare with is trained once."""
+        """Return the experiment of a cell; baselines without privacy are trained once."""
         experiment = self.at(cell.changes)
         first = next(
             one for one in self.combinations if baseline_changes(one) == baseline_changes(cell.changes)
@@ -295,7 +295,7 @@ def read(
 
 
 def load(path: str | Path) -> "SweepResult | None":
-    """The sweep that a directory remembers, as far as it got; None if it holds none."""
+    """Load the sweep of a directory with its finished runs; None if it holds none."""
     if not (Path(path) / CELLS).is_file():
         return None
     if not read_as(lambda document, folder: "sweep" in document, path, ()):
@@ -364,7 +364,7 @@ def _experiment_at(document: Table, changes: Changes, folder: Path) -> tuple[Exp
 
 
 def _spend_anyway(experiment: Experiment) -> Experiment:
-    """The experiment, run even if noise hides everything: a sweep shows where that begins."""
+    """Return the experiment with the forecast's refusal off: a sweep shows where noise hides everything."""
     return replace(experiment, spend_anyway=True)
 
 

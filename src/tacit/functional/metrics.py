@@ -277,7 +277,7 @@ def _gaps(pair: _Pair) -> Array:
 
 
 def _score_or_nan(score: Callable[..., float], *given: ArrayLike) -> float:
-    """The score, or NaN where there is nothing to be relative to."""
+    """Return the score; NaN if its denominator is 0."""
     try:
         return score(*given)
     except InvalidValue:

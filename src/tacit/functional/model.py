@@ -288,7 +288,7 @@ def from_moments(choices: FunctionalConfig, noisy: Array) -> Model:
 
 
 def _shrink_mean(mean: Array, spread: float) -> Array:
-    """A mean with noise of this deviation, shrunk by what noise may explain of it (James and Stein)."""
+    """Shrink a mean by the part that noise of this deviation may explain (James and Stein)."""
     square, width = float(mean @ mean), len(mean)
     # Three deviations of the squared length of nothing but noise.
     explained = (width + 3 * math.sqrt(2 * width)) * spread**2

@@ -1,4 +1,4 @@
-"""The task: curves of one party from curves of others, each released once.
+"""Boosting task: predict curves of one party from curves of others, each released once.
 
 The state is the release itself, put together. All that follows, the whole path of boosting, its stopping and
 its degrees of freedom, is worked out from it and costs nothing, however often.
@@ -331,7 +331,7 @@ def _curves_of(federation: VerticalFederation) -> "dict[str, Curves | Agreed]":
 
 
 def _require_usable(name: str, found: "Curves", provenance: Provenance) -> None:
-    """Refuse curves that nothing can be learned from; ask where their domain was taken from them."""
+    """Refuse constant curves; refuse or note a domain that was taken from private curves."""
     found.require_varying()
     if found.guessed:
         what = f"the domain of {name}, from the first time to the last at which any subject was observed"
@@ -344,7 +344,7 @@ def _run_scores(scores: Mapping[str, float]) -> dict[str, float]:
 
 
 def bin_indicators(lengths: ArrayLike) -> Array:
-    """A 1 in the bin that each length falls in (lengths, bins); what is not finite counts as 0."""
+    """Return a 1 in the bin of each length (lengths, bins); lengths that are not finite count as 0."""
     given = np.asarray(lengths, dtype=np.float64)
     require(given.ndim == 1 and given.size > 0, "lengths", f"shape {given.shape}", "a list of at least one")
     finite = np.where(np.isfinite(given), given, 0.0)

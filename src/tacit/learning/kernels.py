@@ -471,7 +471,7 @@ def _by_sums(parts: Sequence[Part], units: int) -> Array:
 
 
 def _by_squares(parts: Sequence[Part], units: int) -> Array:
-    """Squares, and whatever they do not measure once more."""
+    """Compute lengths from squares, and again with scaling where squares overflow or underflow."""
     sites, records = parts[0][0].shape[:2]
     found, unsure = np.zeros((sites, units)), np.zeros((sites, units), dtype=np.bool_)
     for inputs, signals, bias in parts:

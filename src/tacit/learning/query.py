@@ -50,7 +50,7 @@ class Updates:
 
 
 class Query(Protocol):
-    """Question to all sites, asked once: sums of bounded contributions of records, of which ratios matter.
+    """Query to all sites, once: sums of bounded contributions of records.
 
     Args:
         kind: Its name.

@@ -318,7 +318,7 @@ class TaskBase(Work):
         return {}
 
     def join_columns(self, updates: Updates) -> Array:
-        """Join what the parties sent, for a task on columns."""
+        """Join the messages of the parties, for a task on columns."""
         raise NotImplementedError
 
     def join_products(self, updates: Updates) -> Array:
@@ -334,7 +334,7 @@ class TaskBase(Work):
         """
 
     def advise(self, federation: Federation) -> list[str]:
-        """Advice about records, with counts and values: for their owner, or where they may be looked at."""
+        """Return advice about records, with counts and values, for their owner."""
         return []
 
     def findings(self, state: Array) -> list[str]:

@@ -87,7 +87,7 @@ class TaskSpec(TrainingSpec, Protocol):
 
 
 class QuerySpec(Protocol):
-    """Public facts about a query that is asked once, before or after all rounds.
+    """Public facts about an initial or final query.
 
     Args:
         kind: Its name.

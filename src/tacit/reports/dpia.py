@@ -398,7 +398,7 @@ def on_one_machine(document: Mapping[str, Any]) -> bool:
 
 
 def measures(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the protective measures, as far as the run knows them."""
+    """Yield the protective measures that the run knows."""
     promise, ledger = document["promise"], document["ledger"]
     broken = ledger.get("valid") is False
     if on_one_machine(document):

@@ -175,7 +175,7 @@ def _own(
 
 
 def weighted_mean(scores: Sequence[tuple[float, Mapping[str, float]]]) -> dict[str, float]:
-    """The mean of scores that count for more or less, each with its weight; of such as all of them have."""
+    """Return the weighted mean of the scores that all have."""
     total, known = sum(weight for weight, _ in scores), [found for _, found in scores]
     return {
         name: sum(weight * found[name] for weight, found in scores) / total

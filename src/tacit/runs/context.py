@@ -44,7 +44,7 @@ BOUNDS = "bounds"
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RunContext:
-    """A prepared run on its sites, as far as it has come.
+    """Context of a run: the prepared run on its sites, after its initial queries.
 
     Args:
         prepared: The prepared run; answers to its initial query are added to it.
@@ -231,7 +231,7 @@ class RunContext:
     def _plan(
         self, directory: Directory, ledger: Ledger, key: Key, data: str, *, resumed: bool
     ) -> str | None:
-        """Write the plan of the run down, all of which the budget must bear; a tuning has a larger one."""
+        """Register the plan of the run, which the budget must cover as a whole; a tuning has a larger one."""
         if isinstance(self.spec.privacy, Open):
             return None
         whole, larger = self.prepared.price(), directory.plan()

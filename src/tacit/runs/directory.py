@@ -97,7 +97,7 @@ class Directory:
         return None
 
     def write(self, name: str, content: bytes | str, *, mode: int = 0o644) -> None:
-        """Replace a file as a whole: afterwards it is on disk, or the old one still is."""
+        """Replace a file atomically: afterwards the new one is on disk, or the old one still is."""
         place = self.file(name)
         if place is not None:
             with self._explain("written", name):
@@ -281,7 +281,7 @@ class Directory:
         return found
 
     def finished_rounds(self, point: Checkpoint) -> list[Round]:
-        """Return the rounds up to a checkpoint; what was written down of a later one is forgotten."""
+        """Return the rounds up to a checkpoint; drop later ones from the file."""
         found = self.rounds()[: point.finished]
         if len(found) < point.finished and self.path is not None:
             raise RunUnusable(f"run {self.path} cannot be read: {ROUNDS} lacks round {len(found) + 1}")
@@ -300,7 +300,7 @@ class Directory:
                 files.append(place, msgspec.json.encode(entry) + b"\n")
 
     def write_weights(self, number: int, weights: "Mapping[str, Array]") -> None:
-        """Keep what sites and server have come to in a round, rounded: for pictures, not to go on from."""
+        """Store rounded weights of sites and server after a round, for figures and not for resuming."""
         if self.path is None:
             return
         from safetensors.numpy import save

@@ -1,4 +1,4 @@
-"""Divergence of training: found in every round, by the training loss where it may be seen, else by norms.
+"""Divergence of training, checked in every round: by the training loss if it is visible, else by norms.
 
 A run that diverges ends with a sentence, and keeps the model before the round. A loss itself leaves nothing
 but that it rose.

@@ -171,7 +171,7 @@ def _run(
     baselines: bool,
     name: str,
 ) -> Run:
-    """Run everything from the first charge on: what is bought, the rounds, the scores, the statement."""
+    """Run everything from the first charge on: queries, rounds, scores, statement."""
     federation, watch, test = prepared.federation, prepared.watch, prepared.test
     spec, privacy, provenance = prepared.spec, prepared.spec.privacy, prepared.provenance
     assert federation is not None, "fit gives one"

@@ -154,7 +154,7 @@ class RoundAggregator:
         return shares @ kept.matrix, dict(zip(kept.names, shares.tolist(), strict=True))
 
     def _most(self, sites: int) -> int:
-        """Return the most sites that may be left out while the rule still tolerates the rest."""
+        """Return the largest number of sites that may be left out without breaking the rule's tolerance."""
         most = sites // 3
         for left_out in range(most + 1):
             try:

@@ -222,7 +222,7 @@ class Run:
 
 
 def write(run: Run, directory: Directory) -> None:
-    """Write down what came of a run, and forget its secret: it is over."""
+    """Write the results of a finished run, and delete its secret."""
     for name, content in run.task.archive(run.record.rounds, directory.weights()).items():
         directory.write(name, content)
     statement = run.privacy.as_dict()
@@ -380,7 +380,7 @@ def _judge_statement(directory: Directory, books: Path, point: Checkpoint) -> li
 
 
 def _read_promise(directory: Directory) -> Privacy | Open:
-    """Read what was promised from the experiment that the run keeps."""
+    """Read the privacy policy from the experiment of the run."""
     text = (directory.read(EXPERIMENT) or b"").decode(errors="replace")
     try:
         document = tomllib.loads(text)
@@ -421,7 +421,7 @@ def _close(said: object, expected: float | None) -> bool:
 
 
 def _in_words(statement: Mapping[str, Any]) -> str:
-    """The price and the promise of a statement, as far as they can be read from it."""
+    """Return the price and the promise of a statement, as far as it can be read."""
     if statement.get("unit") is None:
         return "no promise"
     parts: Sequence[object] = [statement.get(name) for name in ("epsilon", "delta", "unit")]

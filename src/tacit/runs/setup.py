@@ -226,7 +226,7 @@ def require_layout(task: TaskBase, facts: PublicFacts, rounds: int) -> None:
 
 
 def require_local_records(spec: RunSpec, facts: PublicFacts) -> None:
-    """Refuse what needs the records themselves where they are at the sites."""
+    """Refuse options that read records, if these are remote."""
     paid = spec.stop is not None and spec.stop.epsilon is not None
     asked = {
         "[stop] epsilon": paid,
@@ -312,7 +312,7 @@ def resolve_adaptive_clipping(
 
 
 def require_plain(spec: RunSpec) -> None:
-    """Refuse what does not go with updates in units of their bounds."""
+    """Refuse options that do not work with adaptive clipping, whose updates are in units of their bounds."""
     if spec.privacy.clip_quantile is None:
         return
     for name, asked in {"clusters": spec.clusters, "quarantine": spec.quarantine}.items():
@@ -484,7 +484,7 @@ def resolve_for_clusters(
 
 
 def require_compatible_clusters(spec: RunSpec) -> None:
-    """Refuse what clusters do not go with, before anything is charged."""
+    """Refuse options that do not work with clusters, before anything is charged."""
     clusters, privacy = spec.clusters, spec.privacy
     if clusters is None:
         return

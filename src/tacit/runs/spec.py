@@ -49,7 +49,7 @@ class Augmenter(Protocol):
         ...
 
     def check(self, federation: Federation, privacy: Privacy | Open, provenance: Provenance) -> None:
-        """Refuse what cannot be done with these records and this promise, before anything is charged."""
+        """Refuse what these records or this privacy policy do not allow, before anything is charged."""
         ...
 
     def reserve(self, privacy: Privacy | Open) -> Privacy | Open:

@@ -101,7 +101,7 @@ class Watch(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class HeldOutWatch:
-    """Look at held-out records, which costs nothing; without any, there is nothing to see."""
+    """Watch of scores on held-out records, free of charge; empty without held-out records."""
 
     records: Records | None
     goal: Goal
@@ -114,7 +114,7 @@ class HeldOutWatch:
 
 @dataclass(frozen=True, eq=False)
 class NoisyLoss:
-    """Watch the noisy loss of the records that every site keeps apart.
+    """Watch of the noisy loss on the records that every site reserves.
 
     Args:
         apart: Those records.
@@ -164,7 +164,7 @@ def watch_over(
 def reserve_records(
     federation: Federation, stopping: Stopping, mechanism: BoundedSum, key: Key
 ) -> tuple[Federation, NoisyLoss]:
-    """The federation without the records that its sites keep apart, and how to watch those."""
+    """Return the federation without the reserved records of its sites, and the watch on these."""
     sites = require_rows(federation)
     marks = (key / "apart").secret().uniform((len(sites.store),)) < stopping.apart
     training, apart = sites.split(marks, stopping.apart)
@@ -172,7 +172,7 @@ def reserve_records(
 
 
 def finite(scores: Mapping[str, float]) -> dict[str, float]:
-    """The scores that are numbers; what diverged has none."""
+    """Return the finite scores; a diverged model has none."""
     return {name: value for name, value in scores.items() if math.isfinite(value)}
 
 

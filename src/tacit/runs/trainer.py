@@ -264,7 +264,7 @@ class Trainer:
         ticket: str,
         number: int,
     ) -> tuple[RoundResult, Checkpoint]:
-        """Send the sites to work, and combine what comes back; what is remembered of it is in the point."""
+        """Train one round: send work to the sites, combine their updates, and update the checkpoint."""
         mechanism, faults, parted = self.mechanism.at_round(number), tuple[Fault, ...](), single_model
         task, packing = self.task.at_round(number, self.spec.rounds), self.prepared.packing
         if self.clusters is None:
@@ -356,7 +356,7 @@ class Trainer:
         return watch_scores(self.watch, self.task, self._scored_state(state, clusters, key), clusters, key)
 
     def _scored_state(self, state: Array, clusters: Mapping[str, int], key: Key) -> Array:
-        """Return the state that is scored after a round: closed, where that costs nothing."""
+        """Return the state to score after a round: with the final query answered, if that is free."""
         question = final_query_of(self.task)
         blind = isinstance(self.watch, HeldOutWatch) and self.watch.records is None
         if question is None or blind or self.prepared.price_of(question):

@@ -153,7 +153,7 @@ def create(target: PathLike, content: bytes | str, mode: int = 0o600) -> None:
 
 
 def sync(folder: PathLike) -> None:
-    """Put on disk what was renamed, made or removed in a folder."""
+    """Sync a folder, so that renamed, created and removed files are on disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -48,7 +48,7 @@ def lazy(package: str, homes: Mapping[str, str] | None = None) -> Callable[[str]
 
 @contextmanager
 def trusting(trusted: bool = True) -> Generator[None]:
-    """Import what directories of runs name, or do not."""
+    """Allow or refuse imports that directories of runs name, in this block."""
     token = _trusted.set(trusted)
     try:
         yield

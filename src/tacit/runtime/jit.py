@@ -51,7 +51,7 @@ def _compile(function: Callable[P, R], *, fast: bool | set[str]) -> Callable[P, 
 
 
 def _stamp(machine: object, function: Callable[..., object]) -> None:
-    """Mark what is kept with the age of all files that it is made from; each has marked its own before."""
+    """Stamp cached machine code with the ages of its source files; imported functions have stamps."""
     names = cast("dict[str, object]", function.__globals__)
     taken = (one for one in names.values() if getattr(one, "__module__", None) != function.__module__)
     stamps = sorted({str(kept._source_stamp) for one in taken if (kept := _cached_file(one)) is not None})

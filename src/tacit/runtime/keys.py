@@ -144,7 +144,7 @@ class Secret:
 
 @lru_cache(maxsize=16)
 def _hmac(run: bytes) -> Callable[[bytes], bytes]:
-    """HMAC-SHA256 under this run; most of what `hmac.digest` takes goes on making its key ready again."""
+    """Return the function that computes HMAC-SHA256 under a run's secret, with its key schedule cached."""
     block = (run if len(run) <= 64 else hashlib.sha256(run).digest()).ljust(64, b"\0")
     inner, outer = (bytes(byte ^ mask for byte in block) for mask in (0x36, 0x5C))
     sha256 = hashlib.sha256

@@ -1,4 +1,4 @@
-"""Warnings that say nothing about records.
+"""Suppression of warnings, which could disclose records.
 
 A numpy warning on stderr ("divide by zero") told of one record in 60 of 60 runs: a release that is on no
 ledger. All work on records therefore runs inside `suppress_warnings`. Whether a run is open, a rehearsal or

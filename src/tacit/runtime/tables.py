@@ -229,7 +229,7 @@ def build(name: str, document: Table, folder: Path, known: Kinds) -> Any:  # noq
 
 
 def _build_inner(name: str, given: object, folder: Path, known: Kinds) -> Any:  # noqa: ANN401
-    """The object that a table inside another stands for; which one is never taken for granted."""
+    """Construct the object of an inner table, whose `kind` has no default."""
     if "kind" not in _table(name, given):
         raise InvalidFile(f"[{name}] kind is missing: it must be {choices(known)}")
     return build(name, {name: given}, folder, known)
@@ -270,7 +270,7 @@ class TableReader(Protocol):
     """A constructor whose table holds tables whose names the author chooses."""
 
     def from_table(self, table: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments that a table stands for."""
+        """Return the constructor arguments of a table."""
         ...
 
 
@@ -306,7 +306,7 @@ def construct(kind: type[Made], name: str, table: object) -> Made:
 
 
 def _convert(kind: type[Made], fields: Table, hints: Mapping[str, Any]) -> Made:
-    """The object that a constructor makes of these values; what is an object already stays."""
+    """Convert the values to the parameter's types and call the constructor; objects stay as they are."""
     ready = {key: value for key, value in fields.items() if dataclasses.is_dataclass(value)}
     if not ready:
         return msgspec.convert(fields, type=kind)
@@ -344,7 +344,7 @@ def _missing_key(key: str, hinted: object, kind: type[Any]) -> str:
 
 
 def _allowed_words(kind: object) -> tuple[list[str], list[str]]:
-    """The words that a type names, and what else it allows, for people."""
+    """Return the words that a type allows, and its other types, in words."""
     words, others = list[str](), list[str]()
     for part in get_args(kind):
         if isinstance(part, str):

@@ -40,7 +40,7 @@ def one_thread() -> Generator[None]:
 
 @lru_cache(maxsize=1)
 def _keep_memory() -> None:
-    """Let the C library keep what arrays give back: else every step asks the system for the same pages again.
+    """Let the C library keep freed memory: otherwise every step asks the system for the same pages again.
 
     In glibc, blocks go back to the system above a threshold that rises to the largest block ever given back,
     if that is below 32 MiB (mallopt(3)). This one is never touched, so it takes no memory. Elsewhere, nothing

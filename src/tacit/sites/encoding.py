@@ -126,7 +126,7 @@ class Encoding:
         return tuple(name for column in columns for name in self._encode_column(column))
 
     def raw(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The raw columns that these come from, each once; the other way round than `names`."""
+        """Return the raw columns of encoded ones, each once: the inverse of `names`."""
         origin = {name: column for column in self.levels for name in self._encode_column(column)}
         found = [origin.get(name, name) for name in names]
         # A column of one level gives no number, but its words are checked all the same.
@@ -258,7 +258,7 @@ Role = Literal["feature", "event", "amount"]
 
 
 def numbers(name: str, values: ArrayLike, place: str, *, role: Role = "feature") -> Array:
-    """A copy as numbers; what cannot be one is refused by name, with the remedy for its role."""
+    """Copy columns as numbers; refuse others by name, with the remedy for their role."""
     try:
         found = np.asarray(values)
         if found.dtype.kind in "mMc":
@@ -352,7 +352,7 @@ def _levels_to_give(name: str, words: Sequence[str]) -> str:
 
 
 def _wordy(values: ArrayLike) -> list[int]:
-    """The positions of what does not read as a number, from 1 on."""
+    """Return the positions, from 1, of values that are no numbers."""
     return [row for row, value in enumerate(_objects(values), 1) if not _reads(value)]
 
 

@@ -99,7 +99,7 @@ class World:
 
     @property
     def _written(self) -> bytes | None:
-        """Everything that makes it, written out; None where something cannot be."""
+        """Return the canonical text of all its options; None if some cannot be written."""
         spec = self._spec
         registered = () if spec is None else (str(spec.entry_point), spec.kwargs, spec.max_episode_steps)
         told = (self.name, sorted(self.options.items()), self.physics, self.label, registered)

@@ -98,11 +98,11 @@ class Federation(Mapping[str, Site], ABC):
 
     @abstractmethod
     def _views(self) -> tuple[Sketch, ...]:
-        """Sketches by which the same people are recognized elsewhere."""
+        """Return sketches by which the same people are recognized in other data."""
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """The digest of these data, worked out once."""
+        """Digest of these data, computed once."""
         return self.digest()
 
     @property

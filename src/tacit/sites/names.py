@@ -1,4 +1,4 @@
-"""The one rule for the name of a site: what else it could be taken for, by where it goes."""
+"""Rule for names of sites: no name can be mistaken for a path, an option, a key or a word of ours."""
 
 from typing import Literal
 

@@ -28,7 +28,7 @@ SMALL = 1e-6
 
 
 def require_scaled(table: Table, place: str, scaled: Collection[str] = ()) -> None:
-    """Refuse features of such different sizes that one of them drowns all others.
+    """Refuse features of so different scales that one dominates all others.
 
     The usual spread decides: a single record of absurd size is clipped like any other, and a refusal
     would reveal it.

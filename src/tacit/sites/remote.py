@@ -36,7 +36,7 @@ class RemoteFederation(Federation):
         refuse_access(self._holdings, [name])
 
     def cohort(self, names: Sequence[str]) -> Cohort:
-        """Nothing to work on is here."""
+        """Refuse: remote sites have no data here."""
         refuse_access(self._holdings, names)
 
     def records_of(self, name: str) -> Table:
@@ -76,7 +76,7 @@ class RemoteRowFederation(RemoteFederation, RowFederation):
 
 
 class RemoteVerticalFederation(RemoteFederation, VerticalFederation):
-    """Parties that hold columns, each on a machine of its own; here is what is agreed about them."""
+    """Parties that hold columns on machines of their own, with the public facts about them."""
 
 
 class RemoteEnvFederation(RemoteFederation, EnvFederation):
@@ -96,7 +96,7 @@ def refuse_access(held: str, names: Iterable[str]) -> NoReturn:
 
 
 def require_named_sites(split: SplitBase, kind: str) -> None:
-    """Refuse to deal out what sites hold themselves."""
+    """Refuse to split data that sites hold themselves."""
     if not isinstance(split, NamedSites):
         raise InvalidValue(
             f'[sites] kind = {split.kind!r} is not allowed: with [data] kind = "{kind}" the sites hold their '

@@ -90,7 +90,7 @@ class Iid(SplitByCount):
     kind: ClassVar[str] = "iid"
 
     def deal(self, table: Table, generator: np.random.Generator) -> list[Integers]:
-        """Events and censored records dealt out in turn, like cards."""
+        """Deal events and censored records to sites in turn."""
         order = generator.permutation(len(table))
         order = order[np.argsort(_events(table)[order], kind="stable")]
         return [order[start :: self.count] for start in range(self.count)]
@@ -120,7 +120,7 @@ class TimeNonIid(SplitByCount):
     kind: ClassVar[str] = "time-non-iid"
 
     def deal(self, table: Table, generator: np.random.Generator) -> list[Integers]:
-        """Ranges of time, taken among events and among censored records alike."""
+        """Deal ranges of time to sites, among events and among censored records."""
         if "time" not in table.targets:
             raise InvalidValue('sites kind = "time-non-iid" needs data with a time')
         events, parts = _events(table), [np.empty(0, dtype=np.int64) for _ in range(self.count)]
@@ -148,7 +148,7 @@ class Dirichlet(SplitByCount):
         require(0 < self.alpha <= 1e6, "alpha", self.alpha, "above 0 and at most 1e6")
 
     def deal(self, table: Table, generator: np.random.Generator) -> list[Integers]:
-        """Strata are fifths along the direction in which the features vary most, events apart from others."""
+        """Deal strata to sites: fifths along the first principal direction, events and others separately."""
         centred = table.features - table.features.mean(axis=0)
         scale = centred.std(axis=0)
         centred = centred / np.where(scale > 0, scale, 1.0)

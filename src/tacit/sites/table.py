@@ -45,7 +45,7 @@ class Records(Protocol):
 
     @property
     def at_a_glance(self) -> "Records | None":
-        """Fewer of them to follow a run by, where looking uses nothing up; None where it does."""
+        """Return a sample of the records to monitor a run, if scoring is free; None otherwise."""
         ...
 
     def __len__(self) -> int: ...

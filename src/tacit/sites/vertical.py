@@ -34,7 +34,7 @@ class Column(Protocol):
         ...
 
     def digest_rows(self) -> Digests:
-        """A digest for each subject, by which the same people are recognized elsewhere (subjects,)."""
+        """Digest each subject, so that the same people are recognized in other data (subjects,)."""
         ...
 
 

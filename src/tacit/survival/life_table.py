@@ -156,7 +156,7 @@ class Exits:
 
     @property
     def _stays(self) -> int:
-        """Number of cells of an interval for people at risk in a part of it without an event."""
+        """Number of cells of an interval for records without an event that are at risk in a part of it."""
         return 1 if self.entered is None else 2
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Partial effects of a survival model's features, without any record: people who differ in one feature alone.
+"""Partial effects of a survival model's features, without any record, one feature at a time.
 
 The typical person is made up from public facts about the features: the center of centered ones, the fill for
 a missing value, the first of several levels; 0 without any of these.

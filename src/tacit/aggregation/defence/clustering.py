@@ -36,7 +36,7 @@ By = Literal["loss", "direction", "weights", "site"]
 
 @dataclass(frozen=True, kw_only=True)
 class Clusters:
-    """Clusters: several models for one federation, each trained by the sites that learn alike.
+    """Clusters: several models for one federation, each trained by similar sites.
 
     All models are equal before the first round, and the sites' updates separate them. Models with different
     initial weights mostly leave one of them without a site for good.

@@ -88,7 +88,7 @@ class Pair:
 
 @dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """The largest distance that was found between answers on neighboring data sets.
+    """Sensitivity: the largest distance found between answers on neighboring data sets.
 
     Args:
         subject: The name of what was looked at.
@@ -413,7 +413,7 @@ class NoiselessMechanism(RecordLevel):
     heard: list[Array] = field(default_factory=list[Array])
 
     def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
-        """The sums of clipped contributions, or what is to be answered instead."""
+        """Return the sums of clipped contributions, or the replaced answer."""
         sums = contributions.total(clip_factors(contributions.lengths(NORMS[self.law]), self.clip))
         self.heard.append(sums)
         number = len(self.heard)

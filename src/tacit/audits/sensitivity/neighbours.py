@@ -43,13 +43,13 @@ class Movement:
 
     @property
     def ratio(self) -> float:
-        """The distance as a part of what is claimed."""
+        """Distance divided by the claimed sensitivity."""
         return self.moved / self.claim
 
 
 @dataclass(frozen=True, eq=False)
 class NeighbourCandidate:
-    """Neighbors that a search looks at.
+    """Candidate neighbors of the search.
 
     Args:
         rows: The records of both sides together; the last is on one side alone.
@@ -113,7 +113,7 @@ class Domain:
             rows[place, column] = self._value(int(column), float(rows[place, column]), draw)
 
     def _value(self, column: int, value: float, draw: np.random.Generator) -> float:
-        """Another value: that of another record, an extreme, or one that is larger, smaller or beside it."""
+        """Draw another value: another record's, an extreme, or one nearby."""
         values = self.pool[:, column]
         way = 0 if self.kept[column] else int(draw.integers(4))
         if way == 0:
@@ -218,7 +218,7 @@ def _record(domain: Domain, draw: np.random.Generator) -> Array:
 
 
 def _within(domain: Domain, row: Array, known: Array) -> Array:
-    """A record as the domain allows it; columns that hold nothing but known values keep theirs."""
+    """Project a record onto the domain; columns with only known values keep theirs."""
     return np.where(domain.kept, known, np.clip(row, domain.low, domain.high))
 
 

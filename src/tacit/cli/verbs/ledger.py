@@ -143,7 +143,7 @@ def _spent(found: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _unbound(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Say what the total of several plans means where no budget was set for them."""
+    """Explain the total of several plans without a common budget."""
     if found["budgets"] or found["plans"] <= 1:
         return []
     from tacit.privacy.ledger.total import SET_ONE, UNBOUND
@@ -181,7 +181,7 @@ def _data_account(path: Path, *, lifetime: float | None, delta: float | None, ve
 
 
 def _unite(path: Path, book: "DataBook", delta: float | None) -> dict[str, Any]:
-    """List everything that any of the ledgers of a book holds, row by row; nothing, if there is none."""
+    """List all rows of the ledgers of a book; empty if there is none."""
     from tacit.privacy.ledger.chain import RECORDS
     from tacit.privacy.ledger.store import Ledger
     from tacit.privacy.ledger.view import account_of, price_rows

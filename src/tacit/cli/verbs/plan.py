@@ -125,7 +125,7 @@ def plan_file(path: Path, changes: Sequence[str] = ()) -> tuple[str, dict[str, A
 
 
 def _price_before(read: "Experiment", made: "Plan") -> dict[str, Any]:
-    """Price earlier runs on the same data, as their book is found by path; no data are read.
+    """Price earlier runs on the same data, from the book found by path; no data are read.
 
     Raises:
         BudgetExhausted: The lifetime budget of these people does not bear this plan.

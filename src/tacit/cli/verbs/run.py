@@ -100,7 +100,7 @@ def run(
 
 
 def _run(asked: RunRequest, watch: int | None) -> "Run | AttackScores | BatchResult[Any]":
-    """Run a file; with [attack] or [study], all that they ask for; `watch` is the port to look at it."""
+    """Run a file, or all cells of its [attack] or [study]; `watch` is the port of the live report."""
     from tacit.experiments import attacks, studies
 
     file, changes = asked.file, asked.changes
@@ -199,7 +199,7 @@ def _serve_report(read: "Experiment", place: Path, port: int, asked: RunRequest)
 
 
 def _warn_of_others(read: "Experiment", federation: "Federation", place: Path, asked: RunRequest) -> None:
-    """Say what other runs on the same people have cost, before this one begins."""
+    """State the price of other runs on the same people, before this one begins."""
     from tacit.privacy.ledger.total import so_far
     from tacit.privacy.policy import Privacy
     from tacit.runs.fit import book_of
@@ -217,7 +217,7 @@ def _warn_of_others(read: "Experiment", federation: "Federation", place: Path, a
 
 @contextmanager
 def _resumable(verb: str, place: Path, how: str = " --resume") -> Generator[None]:
-    """Say how to go on with what is interrupted."""
+    """State how to resume an interrupted run."""
     try:
         yield
     except KeyboardInterrupt:
@@ -393,7 +393,7 @@ def sweep_progress(known: int, every: int, *, quiet: bool = False) -> Generator[
 
 @contextmanager
 def _bar() -> Generator[Callable[[str, float], None]]:
-    """A live line where there is a terminal for it; told what goes on and how much of it is done."""
+    """Show a live progress line on a terminal; yield the function that updates it."""
     if not sys.stderr.isatty():
         yield lambda words, share: None
         return

@@ -60,7 +60,7 @@ def _void_unsound_price(run: "Run") -> "Run":
 
 
 def _summary(done: Sequence[Any]) -> str:
-    """Summarize what was run: several runs are compared, and audits that found a promise broken say so."""
+    """Summarize runs: compare several, and report audits that found a promise broken."""
     from tacit.reports.audit import verdict
     from tacit.reports.text import side_by_side
     from tacit.runs.run import Run
@@ -231,7 +231,7 @@ def _require_auditable(run: Path) -> None:
 
 
 def _require_room(place: Path) -> None:
-    """Refuse a place where nothing can be kept, before hours of work."""
+    """Refuse a folder that cannot be written, before hours of work."""
     from tacit.runs.directory import REPORT
 
     near = next(part for part in (place, *place.absolute().parents) if part.exists())

@@ -223,7 +223,7 @@ def _evaluation(run: Run) -> dict[str, Any]:
 
 
 def _ends(scores: Mapping[str, float]) -> dict[str, list[float]]:
-    """Intervals of scores that come with their ends beside them."""
+    """Return the intervals of scores that have them."""
     return {
         name: [scores[f"{name}_low"], scores[f"{name}_high"]]
         for name in scores
@@ -385,7 +385,7 @@ def _use(card: Mapping[str, Any], anatomy: ModelParts) -> tuple[Block, ...]:
 
 
 def source(recipe: str) -> str:
-    """Python that predicts with numpy alone, as it stands in a card; it imports nothing of Tacit."""
+    """Render Python that predicts with numpy alone, for a card; it imports nothing of Tacit."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     texts = Environment(

@@ -183,7 +183,7 @@ def model_parts(task: Task, model: object) -> ModelParts:
 
 
 def layers_of(layers: Sequence[Layer], weights: Array) -> tuple[dict[str, Array], list[dict[str, Any]]]:
-    """The numbers of each layer by name, and what each layer is."""
+    """Return the tensors of each layer by name, and the layers' descriptions."""
     tensors, told = dict[str, Array](), list[dict[str, Any]]()
     for place, layer in enumerate(layers):
         if layer.inputs:

@@ -140,7 +140,7 @@ def _hazard_increments(graph: Graph, link: str, tensors: Mapping[str, Array]) ->
 
 
 def _ratios(graph: Graph, tensors: Mapping[str, Array], activations: Sequence[str]) -> str:
-    """Log hazard ratios: what the network says, less what it says of a record of zeros."""
+    """Add log hazard ratios: the network's output minus that for a record of zeros."""
     told = _network_outputs(graph, "features", tensors, activations)
     return graph.add("Sub", told, graph.keep(tensors["reference"], "reference"), into="log_risk")
 

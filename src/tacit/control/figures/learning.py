@@ -233,7 +233,7 @@ def overlay(
 
 
 def _returns(table: "pd.DataFrame | Mapping[str, object]", band: str, window: int) -> "pd.DataFrame":
-    """The rows, once each is found to be a return after some steps."""
+    """Check that each row is a return after some steps, and return the rows."""
     require_word("band", band, ("range", "interval"))
     require_count("window", window)
     rows = read_table(table, ("regime", "world", "seed", "steps", "return"), ("steps", "return"))

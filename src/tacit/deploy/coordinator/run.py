@@ -368,7 +368,7 @@ class RehearsalResult:
         }
 
     def summary(self) -> str:
-        """For people."""
+        """Summarize the rehearsal in text."""
         ledgers = "the same charges" if self.same_ledger else "OTHER charges"
         found = "equal" if self.same else "NOT equal"
         spent = seconds_per_round(self.run)

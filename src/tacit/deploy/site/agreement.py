@@ -58,7 +58,7 @@ LONGEST = 2**20
 
 
 class Unusable(TacitError):
-    """Records that cannot be used, for a reason that stays at the site: it may tell about them."""
+    """Records cannot be used; the reason stays at the site, since it may disclose them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +221,7 @@ def is_private(experiment: Experiment) -> bool:
 
 
 def details_of(file: SiteFile, folder: Path) -> Withheld:
-    """Name the place for details about a site's records: beside them, or in the state of the site."""
+    """Return the file for details about a site's records: beside them, or in the site's state."""
     given = file.data.get("path")
     data = folder / given if isinstance(given, str) else None
     return Withheld(data, folder / "state")
@@ -328,7 +328,7 @@ def pay(agreement: SiteAgreement, ledger: "Ledger", limits: SiteLimits) -> bool:
 
 
 def require_room(agreement: SiteAgreement, ledger: "Ledger", limits: SiteLimits) -> None:
-    """Refuse an experiment that the rest of a site's life has no room for; nothing is charged."""
+    """Refuse an experiment that exceeds the rest of a site's lifetime budget; nothing is charged."""
     limit_lifetime(ledger, limits)
     ledger.check(_label_releases(agreement), plan=agreement.mark)
 
@@ -340,7 +340,7 @@ def limit_lifetime(ledger: "Ledger", limits: SiteLimits) -> None:
 
 
 def spent_by_records(path: Path, delta: float) -> float:
-    """Price what concerns any one record of a site, as experiments about whole sites do."""
+    """Price the releases about any one record of a site, including those about whole sites."""
     from tacit.privacy.ledger.store import Ledger
 
     with Ledger(path, mode="read") as ledger:
@@ -359,7 +359,7 @@ def digest_of(text: str) -> str:
 
 
 class AnswerEntry(msgspec.Struct, frozen=True):
-    """One line: when, in which experiment, what about, and the question's digest."""
+    """Entry of the log: time, experiment, work, and digest of the request."""
 
     at: str
     experiment: str

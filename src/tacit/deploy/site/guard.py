@@ -134,7 +134,7 @@ class Guard:
         os.close(self._lock)
 
     def _require_books(self) -> None:
-        """Refuse to begin where something was agreed to and what is remembered of it is gone."""
+        """Refuse to begin if the site agreed to experiments and their log is missing."""
         begun = any((self.folder / EXPERIMENTS).glob("*.toml"))
         for book in (LEDGER, ANSWERS):
             if begun and not (self.folder / book).is_file():
@@ -185,7 +185,7 @@ class Guard:
         return details_of(self.file, self.folder).say("".join(traceback.format_exception(error)))
 
     def _set_aside(self, why: str) -> None:
-        """Answer no further experiment until the administrator has looked: each refusal tells a little."""
+        """Answer no further experiment until the administrator acts: each refusal discloses a little."""
         files.replace(self.folder / UNUSABLE, f"{why}\n")
 
     def _require_usable(self) -> None:
@@ -287,7 +287,7 @@ class Guard:
         return answer
 
     def _perform(self, working: "SiteWorker", asked: "ParsedRequest", letter: SignedMessage) -> "WorkResult":
-        """Do the work; where it fails under a promise, that was the answer, and nothing else is tried."""
+        """Do the work; under a privacy policy a failure is the answer, and nothing is tried again."""
         try:
             return working.perform(asked)
         except Exception:
@@ -419,7 +419,7 @@ class SiteWorker:
         return ParsedRequest(about, task, mechanism, state, self._key(told), told.typical)
 
     def perform(self, asked: ParsedRequest) -> WorkResult:
-        """Do the work: what comes out has gone through the mechanism."""
+        """Do the work, and return results that have passed the mechanism."""
         cohort = replace(self.agreement.own.cohort([self.name]), mean_site_size=asked.typical)
         with one_thread():
             made = run_at_site(asked.task, asked.state, cohort, asked.mechanism, asked.key)
@@ -555,7 +555,7 @@ class SiteWorker:
 
 
 def _bounds(numbers: "dict[str, Array]", like: Array) -> Array:
-    """The bounds of a round; whatever they are, what is sent is no longer than 1."""
+    """Return the clip bounds of a round; for any bounds, an encoded update has norm at most 1."""
     found = numbers.get("bounds")
     fits = found is not None and found.shape == like.shape and found.dtype == like.dtype
     if found is None or not fits or not bool((np.isfinite(found) & (found > 0)).all()):

@@ -87,7 +87,7 @@ class Flower:
         mechanism: "Mechanism",
         key: "Key",
     ) -> "Updates":
-        """Nothing: the sites of a Flower run are asked by its coordinator alone."""
+        """Refuse: only the coordinator of a Flower run sends requests to its sites."""
         raise Refused(
             "remote sites cannot be reached from here: start a Flower run from the coordinator's folder "
             "(tacit run FOLDER), which tacit deploy makes from this file"

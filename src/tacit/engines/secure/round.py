@@ -216,7 +216,7 @@ GramInput = Callable[[], tuple[Matrix, Vector]]
 
 @dataclass(frozen=True, kw_only=True)
 class ClientIdentity:
-    """Identity of a site and the keys that it trusts; all of it from its own folder, nothing from a server.
+    """Identity of a site and the keys that it trusts, from its own folder and never from a server.
 
     Args:
         name: The site.

@@ -38,7 +38,7 @@ def has_study_table(path: str | Path, changes: Sequence[str] = ()) -> bool:
 
 
 def load(path: str | Path) -> BatchResult[Any] | None:
-    """The study that a directory remembers, as far as it got; None if it holds none."""
+    """Load the study of a directory with its finished runs; None if it holds none."""
     if not (Path(path) / CELLS).is_file() or not has_study_table(path):
         return None
     directory, study = Directory(path), read(path)

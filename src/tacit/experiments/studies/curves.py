@@ -201,13 +201,13 @@ class CurveStudy(CellBatch[CurveCell, "CurveStudyResult"]):
         return " x ".join(part for part in parts if not part.startswith("1 "))
 
     def check(self) -> None:
-        """Refuse what no run of it could have, before anything is drawn."""
+        """Refuse options that no run of the study could have, before data are drawn."""
         for cell in self.cells[: len(self.releases) * len(self.epsilons) * len(self.parties)]:
             if cell.parties == self.parties[0]:
                 _ = experiment_for(self.experiment, cell).plan()
 
     def run_cell(self, cell: CurveCell, place: Path | None) -> Row:
-        """The row of a cell; nothing else is kept of it."""
+        """Run a cell and return its row; nothing else is stored."""
         return row_of(cell, lambda: _score(self.experiment, cell, self.folds))
 
     def outcome(self, row: Row) -> str:
@@ -292,7 +292,7 @@ def subjects(data: SimulatedCurves, seed: int) -> "CurveSet":
 
 
 def _refuse_twice(document: Table, factors: CurveFactors) -> None:
-    """Refuse what is said in [study] and in a table of its own as well."""
+    """Refuse options that are given in [study] and in a table of their own."""
     if "attack" in document:
         raise InvalidFile("it has a table [attack]: a study has no dishonest sites, remove it")
     twice = (

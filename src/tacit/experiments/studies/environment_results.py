@@ -119,7 +119,7 @@ class WorldStudyResult(BatchResult[WorldCell]):
         return [str(label) for label in others.index[better]]
 
     def learnt_nothing(self) -> list[str]:
-        """The regimes whose return is not above that of untrained policies, as far as one can tell."""
+        """Return the regimes without evidence of a higher return than that of untrained policies."""
         means = self._by_label()
         if UNTRAINED not in means.index:
             return []
@@ -148,7 +148,7 @@ class WorldStudyResult(BatchResult[WorldCell]):
         }
 
     def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
-        """Draw learning curves, returns by world, what privacy costs, clusters and weights, as PNG."""
+        """Draw learning curves, returns by world, return against epsilon, clusters and weights, as PNG."""
         into = Path(folder)
         found: dict[str, Path] = {}
         for name, drawing in drawings(self).items():
@@ -192,7 +192,7 @@ class WorldStudyResult(BatchResult[WorldCell]):
         return found
 
     def draw(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
-        """Draw everything there is to see: `figures`, and `films` if the study asks for them."""
+        """Draw all `figures`, and `films` if the study asks for them."""
         found = super().draw(folder, announce=announce)
         if self.batch.films:
             found |= self.films(Path(folder) / "films", announce=announce)
@@ -507,7 +507,7 @@ def _options(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, Any]
 
 
 def _target(studied: WorldStudyResult) -> float | None:
-    """The return that the environment says it is solved by, if it says so."""
+    """Return the reward threshold of the environment, if it has one."""
     from tacit.control.envs.spaces import reward_threshold
 
     return reward_threshold(world_source(studied.batch.experiment).env)

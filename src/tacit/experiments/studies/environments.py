@@ -191,7 +191,7 @@ class WorldStudy(CellBatch[WorldCell, "WorldStudyResult"]):
         return next(each for each in self.regimes if (each.name, each.epsilon) == cell.group)
 
     def check(self) -> None:
-        """Refuse what no run of it could have, before anything is trained."""
+        """Refuse options that no run of the study could have, before anything is trained."""
         self._require_public()
         for regime in self.regimes:
             try:
@@ -210,7 +210,7 @@ class WorldStudy(CellBatch[WorldCell, "WorldStudyResult"]):
             )
 
     def run_cell(self, cell: WorldCell, place: Path | None) -> Row:
-        """The row of a cell; what else a run leaves is in a directory of its own."""
+        """Run a cell and return its row; its run has a directory of its own."""
         if cell.regime == UNTRAINED:
             chosen = experiment_for(self.experiment, cell)
             return row_of(cell, lambda: _untrained_row(chosen))
@@ -299,7 +299,7 @@ class FinishedRun:
 
 
 def finished_runs(studied: "WorldStudyResult", *, first: bool = False) -> Iterator[FinishedRun]:
-    """The runs that have a score, perhaps of the first seed alone; none where nothing was kept."""
+    """Yield the runs with a score, optionally of the first seed alone; none without a directory."""
     for cell in studied.batch.cells:
         done = cell in studied.rows and studied.rows[cell]["failed"] is None
         asked = cell.regime != UNTRAINED and (not first or cell.seed == studied.batch.seeds[0])
@@ -382,7 +382,7 @@ def _random_returns(policy: "Policy", scenes: "Scenes | None") -> dict[str, floa
 
 
 def _refuse(document: Table, factors: WorldFactors) -> None:
-    """Refuse what is said in [study] and in a table of its own as well, and liars in all regimes."""
+    """Refuse options given both in [study] and in a table of their own, and attacks in all regimes."""
     if "attack" in document:
         raise InvalidFile(
             "it has a table [attack], which would attack every regime: put it into a regime of its own, such "

@@ -264,7 +264,7 @@ def _budget(privacy: Privacy | Open, stage: PreparedTuning, directory: Directory
 def _charge_book(
     stage: PreparedTuning, book: DataBook | None, directory: Directory, key: Key, grid: TuningGrid
 ) -> PreparedTuning:
-    """The stage, once the book of the data has been charged for all candidates and the choice together.
+    """Charge the book of the data for all candidates and the choice together.
 
     A candidate pays there only for what it has to pay a second time. A copy of the directory in which other
     candidates were written down is another tuning.
@@ -343,7 +343,7 @@ def _run(
 def _pay_the_rest(
     candidate: Candidate, stage: PreparedTuning, directory: Directory, key: Key, plan: str
 ) -> None:
-    """Charge for the rounds that a failed candidate did not take: that it failed was seen in its results."""
+    """Charge the remaining rounds of a failed candidate: its failure depends on its results."""
     place = _candidate_directory(candidate, directory)
     if isinstance(candidate.experiment.privacy, Open) or place.checkpoint() is None:
         return
@@ -469,7 +469,7 @@ def _share(stage: PreparedTuning, privacy: Privacy | Open) -> float:
 
 
 def _with_share(candidates: Sequence[Candidate], share: float) -> tuple[Candidate, ...]:
-    """The candidates, each with this share of every epsilon it asks for, and nothing trained beside it."""
+    """Return the candidates, each with a share of its epsilons and without baselines."""
 
     def part(given: Experiment) -> Experiment:
         spenders: dict[str, Any] = {"privacy": given.privacy, "stop": given.stop, "augment": given.augment}

@@ -50,7 +50,7 @@ MOST = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """One of the models to choose from: what varied, and the experiment that this makes."""
+    """Candidate: the varied options, and their experiment."""
 
     number: int
     changes: Table
@@ -143,7 +143,7 @@ def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]
 
 
 def _require_list(key: str, values: object, options: set[str]) -> None:
-    """Refuse what may not vary, and what is not a list of different values."""
+    """Refuse options that may not vary, and values that are no list of different ones."""
     place, dot, _ = key.partition(".")
     entries = cast("list[object]", values if isinstance(values, list) else [])
     tables = key in TABLES and all(isinstance(entry, dict) for entry in entries)

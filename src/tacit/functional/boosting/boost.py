@@ -378,7 +378,7 @@ def held_out(walk: BoostingPath, weights: Array) -> Array:
 
 
 def residual(walk: BoostingPath, weights: Array, degrees: Array, count: int) -> Array:
-    """The variance of what is left of each coordinate of the response, where a walk was judged best (m,).
+    """Return the residual variance of each coordinate of the response at the best step (m,).
 
     Args:
         walk: Of splits that share subjects.

@@ -230,7 +230,7 @@ def _centre_moments(released: Array, deviation: float, count: int) -> Array:
 def _require_moments(
     noisy: Array, sigma: float, radii: Sequence[float], count: int, shape: BlockShape
 ) -> None:
-    """Refuse moments that do not fit what is said of them."""
+    """Refuse moments that do not match their shapes."""
     size = 1 + shape.columns + len(shape.roughness_y)
     square = noisy.shape == (size, size) and np.allclose(noisy, noisy.T)
     require(square, "noisy", f"shape {noisy.shape}", f"a symmetric matrix of {size} rows")
@@ -257,7 +257,7 @@ class RepairedMoments:
     made: dict[float, DebiasedMoments] = field(default_factory=dict[float, DebiasedMoments])
 
     def repair(self, multiple: float) -> DebiasedMoments:
-        """The evidence with no variance below a multiple of what noise alone would show."""
+        """Raise variances to at least a multiple of what noise alone would show."""
         if not any(self.given.floors):
             return self.given
         if multiple not in self.made:
@@ -363,7 +363,7 @@ def _columns(moments: Moments, columns: NDArray[np.int64]) -> Moments:
 
 
 def symmetric(size: int, sigma: float, generator: np.random.Generator) -> Array:
-    """A symmetric matrix of noise: deviation sigma on the diagonal, sigma / sqrt 2 beside it."""
+    """Draw symmetric noise: deviation sigma on the diagonal, sigma / sqrt 2 off it."""
     square = sigma * generator.standard_normal((size, size))
     return (square + square.T) / 2
 

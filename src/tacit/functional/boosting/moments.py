@@ -45,7 +45,7 @@ class Moments:
     count: int
 
     def loss(self, coefficients: Array) -> float:
-        """The mean squared distance, over curves, of the response from what coefficients make of predictors.
+        """Return the mean squared error of the response over curves, under these coefficients.
 
         Args:
             coefficients: (columns, coordinates of the response).

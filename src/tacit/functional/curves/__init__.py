@@ -164,7 +164,7 @@ class Curves:
         return found.digest()
 
     def digest_rows(self) -> Digests:
-        """A digest for each subject, by which the same people are recognized elsewhere (subjects,)."""
+        """Digest each subject, so that the same people are recognized in other data (subjects,)."""
         if self.owners is None:
             return digest_table(self.values, ())
         return digest_observations(self.values, self.owners, self.count)
@@ -321,7 +321,7 @@ def require_same_subjects(columns: Mapping[str, Curves]) -> None:
 
 
 def _build(found: forms.RawCurves, name: str, domain: Domain | None, least: int) -> Curves:
-    """Curves from numbers: the domain known, and only what was observed."""
+    """Build curves from numbers: resolve the domain, and drop what was not observed."""
     said, domain = domain, domain or found.domain
     values, times, owners = found.values, found.times, found.owners
     require(values.size > 0, name, f"shape {values.shape}", "curves with observations")
@@ -412,7 +412,7 @@ def require_times(
 def require_observations(
     values: Array, owners: Rows | None, place: str, subjects: Sequence[str] | None
 ) -> None:
-    """Refuse infinite values and such as good as infinite, and on a common grid subjects without any."""
+    """Refuse infinite and huge values, and on a common grid subjects without any value."""
     infinite = np.abs(values) > LARGEST
     if owners is not None:
         infinite |= np.isnan(values)

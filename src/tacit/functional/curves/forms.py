@@ -244,7 +244,7 @@ def _occurrences(names: Sequence[str]) -> dict[str, int]:
 
 
 def _numbers(name: str, given: Any) -> Array:  # noqa: ANN401
-    """A copy as numbers; what is masked was not observed."""
+    """Copy values as numbers; masked ones were not observed."""
     if isinstance(given, np.ma.MaskedArray):
         # Doubles, since whole numbers have no NaN.
         masked = cast("np.ma.MaskedArray[Any, np.dtype[np.float64]]", given)

@@ -161,7 +161,7 @@ def _apply(solver: Array, right: Array, seen: int, made: Array, curve: int) -> N
 def _solve(
     normal: Array, seen: int, strength: Array, ridge: Array, doublings: int, work: Array, solver: Array
 ) -> None:
-    """Write what solves normal equations, transposed, to `solver`; they are used up.
+    """Write the transposed solver of normal equations to `solver`; they are overwritten.
 
     As `smoothing._solvers` does for the grid without holes: iterated Tikhonov regularisation, by doubling.
     Transposed, sum and powers are S' = S' + S' L' and L' = L' L' with L' = R S', for the ridge R.

@@ -231,7 +231,7 @@ class RemoteCurves(SourceBase):
 
 
 def _same(columns: "Mapping[str, Curves]") -> "Mapping[str, Curves]":
-    """The curves of a party, once its files are found to name the same subjects in the same order."""
+    """Check that the files of a party name the same subjects in one order, and return its curves."""
     named = {name: found.subjects for name, found in columns.items() if found.subjects is not None}
     first, names = next(iter(named.items()), ("", ()))
     for name, found in named.items():

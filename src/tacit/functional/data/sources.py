@@ -148,7 +148,7 @@ class CurveFiles(SourceBase):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The files, that of the response first: the book of the data lies beside it."""
+        """Files of the curves, the response first, beside which the book of the data lies."""
         names = [self.response, *(name for name in self.files if name != self.response)]
         return tuple(str(Path(self.path) / self.files[name]) for name in names)
 

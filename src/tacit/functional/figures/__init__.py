@@ -452,7 +452,7 @@ def _band(residuals: Array, level: float) -> Array:
 
 
 def _draw_subject(axes: Axes, times: Array, true: Array, predicted: Array, ends: Array) -> None:
-    """Draw one subject: its curve as it was seen, and the prediction with its band."""
+    """Draw the observed curve of one subject, and the prediction with its band."""
     band(axes, times, predicted + ends[0], predicted + ends[1], colour(0), alpha=0.18)
     line(axes, times, predicted, colour(0))
     # Curves with missing values also show their observations.

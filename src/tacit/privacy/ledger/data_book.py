@@ -281,7 +281,7 @@ class DataBook:
             yield ledgers, kept
 
     def _keep(self, stack: ExitStack) -> tuple[Entry, ...]:
-        """The entries of these people in the index, which stays locked; none, if there can be no index."""
+        """Return the entries of these people in the locked index; none if there can be no index."""
         try:
             stack.enter_context(self.index.lock())
         except LedgerUnusable:
@@ -406,7 +406,7 @@ def _note_other_units(charged: Charges, unit: Unit) -> Iterable[str]:
 
 
 def _list_beside(files: Iterable[Path]) -> list[Path]:
-    """The ledgers beside files, by the names as given and by where the files really are."""
+    """List the ledgers beside files, by the given names and by resolved paths."""
     return [beside(place) for file in files for place in (file, Path(os.path.realpath(file)))]
 
 

@@ -1,4 +1,4 @@
-"""The index of data that were used under a promise: which people are in which book.
+"""Index of the data used under a privacy policy: the people of each book.
 
 It lies in the user's state directory and is readable by its owner alone. It holds paths of files and keyed
 digests of records: who does not have the key, which lies beside it, cannot test guesses about a person

@@ -155,7 +155,7 @@ class Payment:
     def release_sums(
         self, sums: Mapping[str, Array], sensitivity: float, what: str, cells: int = 1
     ) -> "NoisySums":
-        """Release sums: as they are without epsilon, with noise once the ledger has been charged with it.
+        """Release sums: exact without epsilon, else with noise, after the ledger is charged.
 
         Args:
             sums: Sums of each site.

@@ -116,12 +116,12 @@ class Tally:
         return release.under_replacement() if self._mixed else release
 
     def releases(self) -> Iterator[Release]:
-        """Everything that is committed to."""
+        """Releases of all commitments."""
         for rows in self.plans.values():
             yield from rows
 
     def counts(self) -> Counts:
-        """Count everything that is committed to, under one relation."""
+        """Count the releases of all commitments, under one relation."""
         return tuple(sorted(self.kinds.items()))
 
     def first(self) -> Counts:

@@ -1,4 +1,4 @@
-"""The ledger of a run whose people have a book: nothing is charged here that the book has not borne.
+"""Ledger of a run whose people have a book: the book is charged first.
 
 The fixed plan of a run is written down on its ledger before the first charge. The book is charged for the
 whole plan before the first release. What goes beyond it, such as a round that was cut off and must be paid a

@@ -1,4 +1,4 @@
-"""An append-only account of everything that left the sites.
+"""Append-only ledger of everything that left the sites.
 
 The ledger is charged before a round is sent, so a crash can waste budget but never exceed it. Every row
 carries the hash of all rows before it, so a changed ledger is found. It knows releases, not data; it can be

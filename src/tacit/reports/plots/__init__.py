@@ -63,7 +63,7 @@ def write(
     frame: Frame = "data",
     **look: Any,
 ) -> Annotation:
-    """Write words, as they are, beside a place.
+    """Write literal text beside a point.
 
     Args:
         axes: Axes to write in.

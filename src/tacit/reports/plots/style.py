@@ -168,7 +168,7 @@ def picture_of(axes: Axes) -> Figure:
 
 
 def lay_out(axes: Axes) -> Figure:
-    """Give everything in the figure of these axes its place."""
+    """Lay out the figure of these axes."""
     figure = picture_of(axes)
     layout = figure.get_layout_engine()
     assert layout is not None

@@ -327,7 +327,7 @@ class Scale:
 
 
 def unit_scale(columns: int) -> Scale:
-    """Features that are standardized as they are; times are still to be placed."""
+    """Return the scale of features that are standardized already, without times."""
     return Scale(np.zeros(columns), np.ones(columns), 0.0, 1.0, (-FARTHEST, FARTHEST))
 
 

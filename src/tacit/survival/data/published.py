@@ -319,7 +319,7 @@ def _quiet() -> Generator[None]:
 
 
 def _file(package: str, path: str) -> Path:
-    """A file of a package, found without importing it."""
+    """Find a file of a package without importing the package."""
     return Path(str(distribution(package).locate_file(path)))
 
 

@@ -112,7 +112,7 @@ class SurvivalLearner(Learner):
         return ("c_index", "max")
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
-        """This task with its time grid, once the data are found valid."""
+        """Bind the task to valid data, with its time grid."""
         sites = require_rows(federation)
         require_sites(sites, causes=self.causes)
         found = sites.store.columns

@@ -241,7 +241,7 @@ class NewtonPH(TaskBase):
         return Forecast(per_feature=noise, sites=sites, features=features, records=records, secure=secure)
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
-        """This task with its columns, once the data are found valid."""
+        """Bind the task to valid data, with its columns."""
         rows = require_rows(federation)
         require_sites(rows, causes=1)
         refuse_weights(rows)
@@ -287,7 +287,7 @@ class NewtonPH(TaskBase):
         return alone.with_answers(question.decode(asked.mean(axis=0)))
 
     def at_round(self, number: int, rounds: int) -> Self:
-        """This task in a round; some rounds are asked for an information matrix too."""
+        """Return this task for a round; some rounds request an information matrix too."""
         return replace(self, number=number, rounds=rounds)
 
     @property
@@ -519,7 +519,7 @@ class PosteriorState:
 
     @property
     def point(self) -> steps.NewtonPoint:
-        """The parameters that the sites are asked at."""
+        """Parameters at which the sites compute their sums."""
         return steps.NewtonPoint(self.values[: self.intervals], self.values[self.intervals :])
 
     def with_information(self, matrix: Array, doubt: float) -> "PosteriorState":

@@ -100,7 +100,7 @@ def follow_up(table: Table, ends: Array, features: Array) -> FollowUp:
 
 @dataclass(frozen=True, eq=False)
 class NewtonPoint:
-    """Parameters that the sites are asked at.
+    """Parameters at which the sites compute their sums.
 
     Args:
         shape: Shape of the baseline (intervals,).

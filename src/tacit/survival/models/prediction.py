@@ -120,7 +120,7 @@ class GridModel(ABC):
         return table.features
 
     def _frame_of(self, record: SeriesLike) -> "pd.DataFrame":
-        """One record, such as `frame.iloc[0]`, as a frame."""
+        """Convert one record, such as `frame.iloc[0]`, to a frame."""
         named = set(record.index)
         whole = all(name in named for name in self.encoding.raw(self.columns))
         allowed = "a DataFrame, as frame.iloc[[0]] for one record and frame[COLUMNS] for several"

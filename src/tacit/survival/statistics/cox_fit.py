@@ -152,7 +152,7 @@ class CoxFit(CoxOptions):
         return self._test_table(found)
 
     def text(self) -> str:
-        """The fit for people: a header, the table, a footer."""
+        """Format the fit as text: a header, the table, a footer."""
         table = self.summary().drop(columns="cmp to").to_string(float_format=_short)
         return f"{format_rows(list(self._head()))}\n\n{table}\n\n{format_rows(list(self._foot()))}"
 

@@ -188,7 +188,7 @@ def _fit_open(federation: RowFederation, tables: Mapping[str, Table], options: C
 
 
 def _regression_tables(federation: RowFederation, columns: Sequence[str] | None) -> dict[str, Table]:
-    """The records of each site with these columns, once they are found valid."""
+    """Return the valid records of each site, with these columns."""
     names = select_names(federation.store.columns, columns)
     return {name: regression_table(federation.records_of(name), names, f"site {name}") for name in federation}
 

@@ -107,7 +107,7 @@ class Cox(SumTask):
         return self
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
-        """This with its columns, once the data are found valid.
+        """Bind the task to valid data, with its columns.
 
         Raises:
             InvalidValue: There is no such column, or the records of some site are not valid.
@@ -248,7 +248,7 @@ class Cox(SumTask):
         )
 
     def findings(self, state: Array) -> list[str]:
-        """That the fit is done, once it is."""
+        """Return a sentence on convergence, once the fit has converged."""
         climb = self._shape.decode(state)
         return [f"converged in {climb.asked} rounds"] if climb.settled else []
 

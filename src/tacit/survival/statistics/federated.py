@@ -117,7 +117,7 @@ def life_table(
     ledger: Ledger | None = None,
     key: Key | None = None,
 ) -> LifeTable:
-    """Count exits once, for as many curves and tests as you like.
+    """Count exits once, for any number of curves and tests.
 
     Args:
         federation: Sites whose records have a `time` above 0 and an `event`: 0 censored, else its cause. They

@@ -1,4 +1,4 @@
-"""Kaplan-Meier curves as a task for the one loop: each site counts its exits by interval and state, once.
+"""Kaplan-Meier curves as a task: each site counts its exits by interval and state, once.
 
 Each record leaves a study once, so one record more or less moves one cell by one, however fine the grid is.
 All results from the counts of all sites, curves and their bands, incidences and restricted means, are those
@@ -159,7 +159,7 @@ class KaplanMeier(SumTask):
         return 1.0 if privacy.clip is None and privacy.unit == "record" else privacy.bound
 
     def bind(self, federation: Federation, provenance: Provenance) -> Self:
-        """This with its intervals, once the data are found valid.
+        """Bind the task to valid data, with its intervals.
 
         Raises:
             InvalidValue: Times, events or entries of some site are not valid.

@@ -172,7 +172,7 @@ class FSAConfig:
     __signature__: ClassVar[Signature]
 
     def __new__(cls, *given: object, **named: object) -> Self:
-        """Note which options are given: one that is said counts as chosen, though it equals its default."""
+        """Note the given options: one that is given counts as chosen even if it equals its default."""
         made = super().__new__(cls)
         names = [entry.name for entry in fields(cls)][: len(given)]
         object.__setattr__(made, "_chosen", {*names, *named})

@@ -366,7 +366,7 @@ class ScoringTask:
         return found
 
     def _curves(self, state: Array) -> GridModel:
-        """The model of a state, with the hazard that all records share even before the sites are asked."""
+        """Return the model of a state, with a baseline hazard even before the final query."""
         model = cast("GridModel", self.task.model(state))
         if not isinstance(model, RelativeModel) or model.baseline is not None:
             return model

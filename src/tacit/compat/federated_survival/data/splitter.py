@@ -1,4 +1,4 @@
-"""Dealing one table out to clients, with a test set apart, by the splits of `tacit.sites.splits`."""
+"""Split of one table into clients and a test set, by the splits of `tacit.sites.splits`."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self, cast
