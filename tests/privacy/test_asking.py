@@ -104,6 +104,7 @@ class Asks:
     kind: str = "how many"
     share: float = 0.15
     share_of: ClassVar[str] = "epsilon"
+    cells_per_record: ClassVar[None] = None
     layout: ClassVar[str] = "rows"
 
     def record_bound(self, norm: str) -> float:
@@ -126,6 +127,7 @@ class Task:
     width: ClassVar[None] = None
     lengths: ClassVar[None] = None
     own_bound: ClassVar[None] = None
+    cells_per_record: ClassVar[None] = None
 
     def round_shares(self, rounds: int) -> None:
         return None

@@ -30,6 +30,7 @@ class Task:
     width: ClassVar[None] = None
     lengths: ClassVar[None] = None
     own_bound: ClassVar[None] = None
+    cells_per_record: ClassVar[None] = None
 
     def round_shares(self, rounds: int) -> None:
         return None

@@ -5,7 +5,7 @@ training nor each other. Each is there or not by the toss of a coin. What a mech
 the logarithm of a likelihood ratio, added up over everything that leaves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -25,6 +25,7 @@ from tacit.privacy.mechanisms.base import (
     RecordLevel,
     SumRounds,
 )
+from tacit.privacy.mechanisms.counts import NoisyCounts, SecureCounts
 from tacit.privacy.mechanisms.secure_gram import SecureGram, shares_of, triangle_index
 from tacit.privacy.mechanisms.secure_records import SecureRecordSum, SecureSumRounds
 from tacit.privacy.mechanisms.secure_sum import SecureSum
@@ -301,24 +302,13 @@ class CanariedSecureRecordSum(SecureRecordSum):
         """The noisy sums of the records; those of the canaries are kept."""
         places, (price,) = self.canaries.places(keys), self.release(0, ["canaries"])
         own, unit = self.canaries.values(price, places) * (self.clip / price.sensitivity), price.sensitivity
-        answers = self._sums(own, [key / "canaries" for key in keys], step) * (unit / self.clip)
+        own_keys = [key / "canaries" for key in keys]
+        answers = sum_over_honest(super().noisy_sums, self, own, own_keys, step) * (unit / self.clip)
         occasions: dict[int | None, tuple[object, ...]] = {
             place: (*key.path, step) for place, key in zip(places, keys, strict=True)
         }
         self.canaries.observe(price, answers, own / LONG * (unit / self.clip), occasions, places)
         return super().noisy_sums(contributions, keys, step)
-
-    def _sums(self, own: Array, keys: Sequence[Key], step: int) -> Array:
-        """The sums over as many sites as count, of which the first holds the canaries (sites, canaries)."""
-        ask, nobody = super().noisy_sums, EmptyContributions()
-        found: list[Array] = []
-        for values, key in zip(own, keys, strict=True):
-            sums = [ask(CanariedContributions(nobody, values[None]), [key / 0], step)[0]]
-            silent = CanariedContributions(nobody, np.zeros((1, values.size)))
-            sums += [ask(silent, [key / site], step)[0] for site in range(1, self.shares)]
-            steps = [self.on_ring(self.at_site(each, key)) for each in sums]
-            found.append(self.mean_of(np.add.reduce(np.stack(steps), axis=0, dtype=np.uint32), 1))
-        return np.stack(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,6 +321,64 @@ class CanariedSecureSumRounds(SecureSumRounds):
         """The mechanism of a round."""
         plain = SecureSumRounds.at_round(self, number)
         return CanariedSecureRecordSum(**vars(plain), canaries=self.canaries)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanariedNoisyCounts(NoisyCounts):
+    """Noisy counts, each with canaries in cells of their own.
+
+    Longer canaries would not be clipped but left out, so these move as many cells as a record may.
+    """
+
+    canaries: Canaries
+
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
+        """The noisy counts of the records; those of the canaries are kept."""
+        places, (price,) = self.canaries.places(keys), self.release(0, ["canaries"])
+        own = self.canaries.values(price, places) / LONG
+        counts = super().noisy_sums(CanariedContributions(contributions, own), keys, step)
+        occasions: dict[int | None, tuple[object, ...]] = {
+            place: (*key.path, step) for place, key in zip(places, keys, strict=True)
+        }
+        self.canaries.observe(price, counts[:, -self.canaries.each :], own, occasions, places)
+        return counts[:, : -self.canaries.each]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CanariedSecureCounts(SecureCounts):
+    """Secure sums of counts, with canaries as in `CanariedSecureRecordSum`."""
+
+    canaries: Canaries
+
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
+        """The noisy counts of the records; those of the canaries are kept."""
+        places, (price,) = self.canaries.places(keys), self.release(0, ["canaries"])
+        own = self.canaries.values(price, places) / LONG
+        own_keys = [key / "canaries" for key in keys]
+        answers = sum_over_honest(super().noisy_sums, self, own, own_keys, step)
+        occasions: dict[int | None, tuple[object, ...]] = {
+            place: (*key.path, step) for place, key in zip(places, keys, strict=True)
+        }
+        self.canaries.observe(price, answers, own, occasions, places)
+        return super().noisy_sums(contributions, keys, step)
+
+
+def sum_over_honest(
+    ask: Callable[[Contributions, Sequence[Key], int], Array],
+    mechanism: SecureSum,
+    own: Array,
+    keys: Sequence[Key],
+    step: int,
+) -> Array:
+    """The sums over as many sites as count, of which the first holds the canaries (sites, canaries)."""
+    nobody, found = EmptyContributions(), list[Array]()
+    for values, key in zip(own, keys, strict=True):
+        sums = [ask(CanariedContributions(nobody, values[None]), [key / 0], step)[0]]
+        silent = CanariedContributions(nobody, np.zeros((1, values.size)))
+        sums += [ask(silent, [key / site], step)[0] for site in range(1, mechanism.shares)]
+        steps = [mechanism.on_ring(mechanism.at_site(each, key)) for each in sums]
+        found.append(mechanism.mean_of(np.add.reduce(np.stack(steps), axis=0, dtype=np.uint32), 1))
+    return np.stack(found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -486,6 +534,8 @@ class CanariedCounts(NoisyHistograms):
 
 CANARIED: dict[type, type] = {
     RecordLevel: CanariedRecordLevel,
+    NoisyCounts: CanariedNoisyCounts,
+    SecureCounts: CanariedSecureCounts,
     SumRounds: CanariedSumRounds,
     SecureRecordSum: CanariedSecureRecordSum,
     SecureSumRounds: CanariedSecureSumRounds,

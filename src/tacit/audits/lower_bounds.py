@@ -327,7 +327,7 @@ def _density(release: Release, answers: Array, mixture: Mixture) -> Array:
         math.log(chance)
         - (
             np.abs(answers - value) / release.scale
-            if release.law == "laplace"
+            if release.law in ("laplace", "discrete-laplace")
             else (answers - value) ** 2 / (2 * release.scale**2)
         )
         for value, chance in mixture

@@ -40,6 +40,7 @@ from tacit.privacy.mechanisms.base import (
     RecordLevel,
     Rows,
 )
+from tacit.privacy.mechanisms.counts import NoisyCounts, SecureCounts
 from tacit.privacy.mechanisms.secure_records import SecureRecordSum
 from tacit.privacy.mechanisms.secure_sum import SecureSum
 from tacit.privacy.mechanisms.selection import PrivateQuantile, Selection
@@ -59,7 +60,7 @@ SITE = "site"
 # The number of canaries; fewer where each costs a call of its own.
 MANY, FEW = 5000, 2000
 # Laws whose price has no delta.
-PURE = ("laplace", "selection")
+PURE = ("laplace", "discrete-laplace", "selection")
 # The length of vectors whose norm is spread evenly over all numbers, and the noise that then distinguishes
 # clipped from unclipped ones.
 SPREAD = 64
@@ -192,6 +193,22 @@ def secure_record_sum() -> Primitive:
     mechanism = SecureRecordSum(clip=CLIP, multiplier=1.0, colluders=1, sites=SITES, rehearsal=True)
     return canary_primitive(
         mechanism, lambda planted, key: planted.noisy_sum(np.zeros((0, 1)), key / SITE / "noise"), most=FEW
+    )
+
+
+def noisy_counts() -> Primitive:
+    """Counts of records with discrete Laplace noise at the site."""
+    mechanism = NoisyCounts(cells=1, multiplier=0.5, rehearsal=True)
+    return canary_primitive(
+        mechanism, lambda planted, key: planted.noisy_sums(NOBODY, [key / SITE / "noise"], 0)
+    )
+
+
+def secure_counts() -> Primitive:
+    """Secure aggregation of counts of records, with shares of discrete Laplace noise."""
+    mechanism = SecureCounts(clip=1.0, multiplier=0.5, colluders=1, sites=SITES, rehearsal=True)
+    return canary_primitive(
+        mechanism, lambda planted, key: planted.noisy_sums(NOBODY, [key / SITE / "noise"], 0)
     )
 
 
@@ -436,6 +453,8 @@ PRIMITIVES: Mapping[str, Callable[[], Primitive]] = {
     "mean of updates, sites drawn": lambda: updates(0.5, where="server", reach=CLIP / SITES / 0.5, rate=0.5),
     "sum in secret": secure_sum,
     "sum of records in secret": secure_record_sum,
+    "counts of records": noisy_counts,
+    "counts of records in secret": secure_counts,
     **{f"curves, direction {number + 1}": lambda number=number: curves(number) for number in range(4)},
     "products of curves": products,
     "products in secret": secure_products,

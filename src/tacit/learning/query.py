@@ -121,6 +121,8 @@ class QueryBase(Work):
     always: ClassVar[bool] = False
     # The columns that it asks about, each with its holder; none for rows.
     columns: Mapping[str, str] = MappingProxyType({})
+    # The most cells that one record moves by 1 each, where the answer counts records.
+    cells_per_record: int | None = None
 
     @property
     @abstractmethod

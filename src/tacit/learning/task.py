@@ -175,6 +175,11 @@ class TaskBase(Work):
         return False
 
     @property
+    def cells_per_record(self) -> int | None:
+        """The most cells that one record moves by 1 each, if it sends counts of records; otherwise None."""
+        return None
+
+    @property
     def exempt(self) -> tuple[str, ...]:
         """Return the descriptions of a record's parts that are left unprotected."""
         return ()

@@ -67,6 +67,11 @@ class TaskSpec(TrainingSpec, Protocol):
     own_bound: ClassVar[float | None]
 
     @property
+    def cells_per_record(self) -> int | None:
+        """The most cells that one record moves by 1 each, if it sends counts of records; otherwise None."""
+        ...
+
+    @property
     def exempt(self) -> tuple[str, ...]:
         """Return the descriptions of a record's parts that it leaves unprotected."""
         ...
@@ -100,6 +105,11 @@ class QuerySpec(Protocol):
     share: ClassVar[float]
     share_of: ClassVar[ShareOf]
     layout: ClassVar[Layout]
+
+    @property
+    def cells_per_record(self) -> int | None:
+        """The most cells that one record moves by 1 each, if the answer counts records; otherwise None."""
+        ...
 
     @property
     def columns(self) -> Mapping[str, str]:

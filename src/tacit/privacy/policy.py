@@ -56,7 +56,8 @@ class Privacy:
         epsilon: Budget of the whole run; the noise is solved for it.
         noise_multiplier: The noise in units of the clip bound, instead of `epsilon`; the price follows from
             it.
-        mechanism: `gaussian` with L2 bounds, or `laplace` with L1 bounds.
+        mechanism: `gaussian` with L2 bounds, or `laplace` with L1 bounds; counts of records get discrete
+            Laplace noise then.
         noise: The place of the noise: each `site`, so that no other party must be trusted; the `server`,
             which must be trusted; or shares of all sites in a `secure` aggregation.
         participation: Probability with which each site joins a round; the draw is secret.
@@ -188,7 +189,8 @@ class Privacy:
             if self.noise == "secure":
                 from tacit.privacy.mechanisms.site_level import require_plain_mean, require_sums
 
-                require_sums(self, federation, aggregation, sampling)
+                counts = task.cells_per_record is not None
+                require_sums(self, federation, aggregation, sampling, counts=counts)
                 require_plain_mean(aggregation, task.kind)
             return self._protect_records(task, len(federation), rounds, records, questions)
         # To a site, a question is one round more.
@@ -205,8 +207,12 @@ class Privacy:
             return solve_query(self, question)
         if self.unit == "site":
             return mechanism
+        sites = self._sites_of(mechanism)
+        if question.cells_per_record is not None and self.mechanism == "laplace":
+            multiplier = self._counts_multiplier(1, share=question.share)
+            # A query beside rounds without shares has none either.
+            return self._count_records(question.cells_per_record, multiplier, sites if sites > 1 else None)
         if question.share_of == "noise":
-            sites = self._sites_of(mechanism)
             return self._sum_rounds(question.record_bound("l2"), (question.share,), sites).at_round(1)
         self._require_noise_at_site(question.kind)
         return RecordLevel(
@@ -229,6 +235,9 @@ class Privacy:
         from tacit.privacy.mechanisms.base import RecordLevel
 
         bound = task.own_bound if self.clip is None and task.own_bound is not None else self.bound
+        if task.cells_per_record is not None and self.mechanism == "laplace":
+            multiplier = self._counts_multiplier(rounds, beside=self._beside(questions, None))
+            return self._count_records(task.cells_per_record, multiplier, sites)
         shares = task.round_shares(rounds)
         if shares is not None:
             return self._sum_rounds(bound, shares, sites)
@@ -279,11 +288,30 @@ class Privacy:
             )
         return SumRounds(bound=bound, multiplier=multiplier, shares=shares, rehearsal=self.rehearsal)
 
+    def _counts_multiplier(self, rounds: int, *, share: float = 1.0, beside: Sequence[Release] = ()) -> float:
+        """Return the scale of discrete Laplace noise, in units of the cells that one record moves."""
+        return self.multiplier(rounds, 1.0, "add-remove", share=share, beside=beside, law="discrete-laplace")
+
+    def _count_records(self, cells: int, multiplier: float, sites: int | None) -> "Mechanism":
+        """Return counts of records with discrete Laplace noise; without `sites`, not in shares."""
+        from tacit.privacy.mechanisms.counts import NoisyCounts, SecureCounts
+
+        if self.noise == "secure" and sites is not None:
+            return SecureCounts(
+                clip=float(cells),
+                multiplier=multiplier,
+                colluders=self.colluders,
+                sites=sites,
+                rehearsal=self.rehearsal,
+            )
+        return NoisyCounts(cells=cells, multiplier=multiplier, rehearsal=self.rehearsal)
+
     def _sites_of(self, mechanism: "Mechanism") -> int:
         """Return the number of sites that share the noise of a mechanism's sums; 1 without shares."""
+        from tacit.privacy.mechanisms.counts import SecureCounts
         from tacit.privacy.mechanisms.secure_records import SecureSumRounds
 
-        return mechanism.sites if isinstance(mechanism, SecureSumRounds) else 1
+        return mechanism.sites if isinstance(mechanism, SecureSumRounds | SecureCounts) else 1
 
     def _require_noise_at_site(self, kind: str) -> None:
         if self.noise == "secure":
@@ -298,7 +326,8 @@ class Privacy:
                 f'noise = "{self.noise}" does not go with unit = "record": each site adds noise to its own '
                 'training steps. Use noise = "site".'
             )
-        if self.noise == "secure" and task.round_shares(rounds) is None:
+        counts = task.cells_per_record is not None and self.mechanism == "laplace"
+        if self.noise == "secure" and not counts and task.round_shares(rounds) is None:
             raise Refused(
                 f'noise = "secure" with unit = "record" does not go with {task.kind}: it is for one sum over '
                 "all records in a round, and this task adds noise to its own training steps or tables at "

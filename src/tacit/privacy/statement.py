@@ -37,7 +37,13 @@ NEIGHBORS = {
     "add-remove": "two data sets that differ in one {unit}, added or removed",
     "replace": "two data sets that differ in one {unit}, replaced by another",
 }
-NORMS: dict[Law, str] = {"gaussian": "L2", "laplace": "L1", "selection": "score", "discrete": "L2"}
+NORMS: dict[Law, str] = {
+    "gaussian": "L2",
+    "laplace": "L1",
+    "selection": "score",
+    "discrete": "L2",
+    "discrete-laplace": "L1",
+}
 CERTAIN = "practically certain"
 ROUNDING = 1e-9
 VIEWS: dict[View, str] = {"server": "the server", "sites": "the other sites", "public": "the public"}
@@ -263,8 +269,8 @@ def _subjects(names: Sequence[str], named: bool = True) -> str:
 def _noise_in_words(release: Release, scales: Collection[float]) -> str:
     least, most = f"{min(scales):.4g}", f"{max(scales):.4g}"
     size = most if least == most else f"{least} to {most}"
-    if release.law == "laplace":
-        return f"Laplace noise of scale {size}"
+    if release.law in ("laplace", "discrete-laplace"):
+        return f"{'Laplace' if release.law == 'laplace' else 'discrete Laplace'} noise of scale {size}"
     law, steps = ("discrete Gaussian", " steps") if release.law == "discrete" else ("Gaussian", "")
     return f"{law} noise of standard deviation {size}{steps}"
 

@@ -71,6 +71,13 @@ def test_sums_over_records_use_what_is_claimed_and_no_more(kind, law):
     assert 0.99 < found.ratio <= 1 + 1e-8
 
 
+def test_counts_of_records_move_by_what_discrete_noise_is_charged_for():
+    """By one whole cell, however wild the record is."""
+    task = TASKS["kaplan-meier"](grid=ENDS)
+    found = check_sensitivity(task, patients(), privacy=promise("laplace", delta=0.0), neighbours=100)
+    assert (found.ratio, found.claim) == (1.0, 1.0)
+
+
 @pytest.mark.parametrize("kind", GROUPED)
 def test_risk_groups_move_by_more_than_the_clip_and_by_twice_at_most(kind):
     task = survival(kind, groups_per_site=3, **({"hidden": ()} if kind == "cox-ph" else {}))

@@ -139,11 +139,11 @@ def test_a_word_on_the_edge_of_a_block_is_decided_by_the_bits_that_follow():
     for number, end in enumerate(blocks.ends[:-1]):
         edge, rest = end >> 192, end & 2**192 - 1
         word = np.array([edge], dtype=np.uint64)
-        assert discrete._pick_block(blocks, word, Scripted(in_words(rest)))[0] == number + 1 or rest == 0
+        assert discrete._pick(blocks, word, Scripted(in_words(rest)))[0] == number + 1 or rest == 0
         if rest > 0 and number < 20:
-            assert discrete._pick_block(blocks, word, Scripted(in_words(rest - 1)))[0] == number
+            assert discrete._pick(blocks, word, Scripted(in_words(rest - 1)))[0] == number
     plain = np.array([0, 2**62], dtype=np.uint64)
-    assert discrete._pick_block(blocks, plain, Scripted())[0] == 0
+    assert discrete._pick(blocks, plain, Scripted())[0] == 0
 
 
 @pytest.mark.parametrize("start", [0, 3, 40])

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import warnings
 from dataclasses import dataclass, fields, replace
 
@@ -22,6 +23,7 @@ from tacit.privacy import accounting
 from tacit.privacy.accounting.release import Release, from_dict
 from tacit.privacy.ledger.store import Ledger, verify
 from tacit.privacy.mechanisms.base import NoPrivacy
+from tacit.privacy.mechanisms.discrete import discrete_laplace_variance
 from tacit.privacy.policy import Provenance
 from tacit.runs.directory import LEDGER, SUMMARY
 from tacit.sites.remote import RemoteRowFederation, blank_tables
@@ -187,17 +189,23 @@ def test_the_ledger_has_the_price_and_the_counts_have_the_noise(clip, law, delta
     assert verify(tmp_path / "run" / LEDGER).valid
     told = released(tmp_path / "run")
     assert [(release.party, release.purpose) for release in told] == [(name, "round 1") for name in data]
-    assert all(release.sensitivity == clip and release.rate == 1 and release.count == 1 for release in told)
+    # Counts with discrete noise are whole; others are sent in units of the clip.
+    one = 1 + (targets == "late")
+    moved = one if law == "laplace" else clip
+    assert all(release.sensitivity == moved and release.rate == 1 and release.count == 1 for release in told)
+    assert {release.law for release in told} == {"discrete-laplace" if law == "laplace" else law}
     spent = accounting.epsilon([release for release in told if release.party == "site-0"], delta)
     assert 0.99 < spent <= 1.0
     assert run.privacy.epsilon == pytest.approx(spent)
     # The noise is what was charged, and what the band counts with.
     exact = counts(fit(task, data))
     noise = counts(run) - exact
-    one = {("gaussian", "plain"): 1, ("gaussian", "late"): 2**0.5, ("laplace", "plain"): 1}.get(
-        (law, targets), 2
-    )
-    deviation = one * told[0].scale / clip * (1 if law == "gaussian" else 2**0.5) * len(data) ** 0.5
+    if law == "laplace":
+        deviation = math.sqrt(discrete_laplace_variance(told[0].scale) * len(data))
+        assert told[0].scale == pytest.approx(one, rel=1e-6)
+        assert np.array_equal(noise, np.rint(noise))
+    else:
+        deviation = one**0.5 * told[0].scale / clip * len(data) ** 0.5
     assert run.task.known.noise == pytest.approx(deviation, rel=1e-12)
     assert noise.std() == pytest.approx(deviation, rel=0.2)
 
@@ -220,7 +228,7 @@ def test_one_record_moves_what_a_site_sends_by_no_more_than_the_bound(draw):
         state = settled.start(data, Key(0))
         sent.append(settled.train(state, data.cohort(["a"]), NoPrivacy(), Key(0)).matrix[0])
     moved = np.linalg.norm(sent[0] - sent[1], ord=1 if law == "laplace" else 2)
-    assert 0 < moved <= clip * (1 + 1e-12)
+    assert 0 < moved <= (1 + (targets == "late") if law == "laplace" else clip * (1 + 1e-12))
 
 
 def test_the_band_allows_for_the_noise():

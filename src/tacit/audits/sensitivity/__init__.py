@@ -32,6 +32,7 @@ from tacit.learning.task import Task, as_task
 from tacit.privacy.accounting.release import Relation, Release
 from tacit.privacy.contracts import Norm
 from tacit.privacy.mechanisms.base import NORMS, Contributions, Mechanism, RecordLevel, clip_factors
+from tacit.privacy.mechanisms.counts import NoisyCounts, count_records
 from tacit.privacy.policy import Privacy
 from tacit.runs.queries import final_query_of, initial_query_of
 from tacit.runs.setup import prepare
@@ -415,9 +416,25 @@ class NoiselessMechanism(RecordLevel):
     def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
         """Return the sums of clipped contributions, or the replaced answer."""
         sums = contributions.total(clip_factors(contributions.lengths(NORMS[self.law]), self.clip))
-        self.heard.append(sums)
-        number = len(self.heard)
-        return (self.replies[number - 1] if number <= len(self.replies) else sums).copy()
+        return _hear(self.heard, self.replies, sums)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiselessCounts(NoisyCounts):
+    """Counts of records without their noise, as `NoiselessMechanism`."""
+
+    replies: Sequence[Array] = ()
+    heard: list[Array] = field(default_factory=list[Array])
+
+    def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
+        """The counts, or what is to be answered instead."""
+        return _hear(self.heard, self.replies, count_records(contributions, self.cells))
+
+
+def _hear(heard: list[Array], replies: Sequence[Array], sums: Array) -> Array:
+    """Record sums, and return what is answered."""
+    heard.append(sums)
+    return (replies[len(heard) - 1] if len(heard) <= len(replies) else sums).copy()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -436,7 +453,7 @@ class SiteWork:
 
     what: str
     work: Work
-    mechanism: RecordLevel
+    mechanism: RecordLevel | NoisyCounts
     start: Array
     rate: float
     typical: float
@@ -445,7 +462,7 @@ class SiteWork:
     @property
     def norm(self) -> Norm:
         """Norm of distances."""
-        return NORMS[self.mechanism.law]
+        return "l1" if isinstance(self.mechanism, NoisyCounts) else NORMS[self.mechanism.law]
 
     def state(self, draws: int) -> Array:
         """Return the state to begin with, by the number of the draw: the start, or some way off."""
@@ -472,7 +489,8 @@ class SiteWork:
         self, table: Table, replies: Sequence[Array], draws: int
     ) -> tuple[list[Array], Updates]:
         """The clipped sums of a site with these records, and the update that it makes of the replies."""
-        guard = NoiselessMechanism(**vars(self.mechanism), replies=replies)
+        kind = NoiselessCounts if isinstance(self.mechanism, NoisyCounts) else NoiselessMechanism
+        guard = kind(**vars(self.mechanism), replies=replies)
         sizes = np.array([len(table)], dtype=np.int64)
         cohort = Cohort((SITE,), table, np.zeros(1, dtype=np.int64), sizes, self.typical)
         key = CoupledKey(self.seed, True, rate=self.rate) / draws
@@ -528,7 +546,7 @@ def list_site_work(
         found.append((closing.kind, closing, privacy.solve_query(closing, setting.mechanism), start))
     made = [
         SiteWork(
-            what=what, work=work, mechanism=cast(RecordLevel, guard), start=begin,
+            what=what, work=work, mechanism=cast("RecordLevel | NoisyCounts", guard), start=begin,
             rate=settled.sample, typical=float(len(whole.store)), seed=seed,
         )
         for what, work, guard, begin in found

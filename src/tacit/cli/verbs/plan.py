@@ -48,7 +48,9 @@ def privacy(
             help="Difference between neighboring data sets: one unit added or removed, or replaced."
         ),
     ] = "add-remove",
-    mechanism: Annotated[Literal["gaussian", "laplace"], typer.Option(help="The noise.")] = "gaussian",
+    mechanism: Annotated[
+        Literal["gaussian", "laplace", "discrete-laplace"], typer.Option(help="The noise.")
+    ] = "gaussian",
 ) -> None:
     """Compute noise from epsilon, or epsilon from noise.
 

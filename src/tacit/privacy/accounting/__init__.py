@@ -76,19 +76,19 @@ def calibrate(
 
     Args:
         epsilon: Budget of all the releases together.
-        delta: The probability with which that may fail; 0 only for Laplace.
+        delta: The probability with which that may fail; 0 only for Laplace, discrete or not.
         steps: Number of releases.
         rate: Probability of the secret, independent draw by which each unit joins a step.
         relation: Under `replace` one unit moves a sum by twice its bound.
         mechanism: `gaussian` for L2 bounds, `laplace` for L1 bounds, `discrete` for L2 bounds of `COARSEST`
-            or more steps of a lattice.
+            or more steps of a lattice, `discrete-laplace` for counts.
         sampled: Unit of the sampling: units, or fixed groups of them.
         beside: Other releases about the same records, paid from the same epsilon.
 
     Guarantee:
         `epsilon()` of the same releases with this noise, and of those beside, is at most the target.
     """
-    require_word("mechanism", mechanism, ("gaussian", "laplace", "discrete"))
+    require_word("mechanism", mechanism, ("gaussian", "laplace", "discrete", "discrete-laplace"))
     require_positive("epsilon", epsilon)
     require(epsilon >= NEGLIGIBLE, "epsilon", epsilon, f"at least {NEGLIGIBLE:g}")
     require_count("steps", steps)
@@ -113,7 +113,7 @@ def calibrate(
     first, *others = by_subject(plan(1.0))["records"]
     taken = cost(others, delta)
     require(taken < epsilon, "epsilon", epsilon, f"above {taken:.4g}, the price of the other releases")
-    if mechanism == "laplace" and delta == 0:
+    if mechanism in ("laplace", "discrete-laplace") and delta == 0:
         # A little more, so that rounding in the division by a clip bound does not exceed the budget.
         multiplier = (1 + 1e-9) * first.sensitivity / _invert_amplification((epsilon - taken) / steps, rate)
     elif mechanism == "gaussian" and rate == 1 and not beside:

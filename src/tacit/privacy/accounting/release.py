@@ -20,12 +20,12 @@ import msgspec
 from tacit.errors import is_between, require, require_count, require_positive, require_rate, require_word
 from tacit.runtime.contracts import fields_of
 
-Law = Literal["gaussian", "laplace", "selection", "discrete"]
+Law = Literal["gaussian", "laplace", "selection", "discrete", "discrete-laplace"]
 Relation = Literal["add-remove", "replace"]
 View = Literal["server", "sites", "public"]
 Sampled = Literal["unit", "group"]
 
-# Discrete noise of fewer or more steps has no price.
+# Discrete Gaussian noise of fewer or more steps has no price.
 FEWEST_STEPS, MOST_STEPS = 16.0, 2.0**60
 # Fewest steps in a bound for noise that was calibrated without knowing the lattice.
 COARSEST = 2.0**16
@@ -41,11 +41,12 @@ class Release:
     """A noisy answer about private data, or `count` equal ones.
 
     Args:
-        law: Noise distribution: `gaussian` (L2), `laplace` (L1), `selection` of one candidate (pure), or
-            `discrete`: Gaussian on the integers (L2), for secure sums.
-        scale: Standard deviation (gaussian), or the b of Laplace; for a selection sensitivity / epsilon. That
-            of discrete noise is what all the shares counted on add up to; like its sensitivity, in steps of
-            the lattice.
+        law: Noise distribution: `gaussian` (L2), `laplace` (L1), `selection` of one candidate (pure),
+            `discrete`: Gaussian on the integers (L2), for secure sums; or `discrete-laplace` on the integers
+            (L1), for counts.
+        scale: Standard deviation (gaussian), or the b of Laplace, also on the integers; for a selection
+            sensitivity / epsilon. That of discrete noise is what all the shares counted on add up to; like
+            its sensitivity, in steps of the lattice, which are whole counts with `discrete-laplace`.
         sensitivity: Largest distance by which one unit can move the answer under `relation`, in the norm of
             the law.
         relation: Neighboring relation: one unit more or less, or one unit exchanged for another.
@@ -92,6 +93,10 @@ class Release:
             require(self.rate == 1, "rate", self.rate, "1 with discrete noise: sampling is not priced")
             known = FEWEST_STEPS <= self.scale <= MOST_STEPS
             require(known, "scale", self.scale, f"from {FEWEST_STEPS:g} to 2^60 steps of a lattice")
+        if self.law == "discrete-laplace":
+            require(self.rate == 1, "rate", self.rate, "1 with discrete noise: sampling is not priced")
+            whole = self.sensitivity == round(self.sensitivity)
+            require(whole, "sensitivity", self.sensitivity, "a whole number with discrete Laplace noise")
         allowed = "at most half the sensitivity, where sampling decides about a replacement"
         require(centred or not self.two_sided, "bound", self.bound, allowed)
 
@@ -252,8 +257,12 @@ class Event(NamedTuple):
 
     @property
     def pure_only(self) -> bool:
-        """Return True if the event has no bound except its pure epsilon."""
-        return self.law == "selection" or (self.law == "laplace" and self.two_sided)
+        """Return True if the event has no bound except its pure epsilon.
+
+        Discrete Laplace noise on a count that a record moves by 1 gives as much as its pure epsilon allows:
+        the privacy loss is +-epsilon, that of randomized response.
+        """
+        return self.law in ("selection", "discrete-laplace") or (self.law == "laplace" and self.two_sided)
 
     @property
     def pure(self) -> float:

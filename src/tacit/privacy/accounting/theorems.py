@@ -33,7 +33,7 @@ def advanced_composition(epsilon: float, times: int, slack: float) -> float:
 
 def pure_epsilon(release: Release) -> float:
     """Epsilon of one Laplace or selection release, at delta 0; infinite for a Gaussian."""
-    pure = release.law in ("laplace", "selection")
+    pure = release.law in ("laplace", "discrete-laplace", "selection")
     return amplify(1 / release.multiplier, release.rate) if pure else math.inf
 
 

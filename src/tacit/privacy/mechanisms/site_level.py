@@ -205,9 +205,22 @@ def require_plain_mean(aggregation: AggregatorSpec, kind: str) -> None:
 
 
 def require_sums(
-    promise: "Privacy", federation: Collection[str], aggregation: AggregatorSpec, sampling: str
+    promise: "Privacy",
+    federation: Collection[str],
+    aggregation: AggregatorSpec,
+    sampling: str,
+    *,
+    counts: bool = False,
 ) -> None:
-    """Refuse what needs more than unweighted sums over groups of sites, in which every site takes part."""
+    """Refuse what needs more than unweighted sums over groups of sites, in which every site takes part.
+
+    Args:
+        promise: The promise.
+        federation: The names of the sites.
+        aggregation: Aggregator of the updates.
+        sampling: Sampling of sites in a round.
+        counts: Whether the sums are counts of records, which have discrete Laplace noise as well.
+    """
     if promise.participation < 1 or sampling != "poisson":
         # Shares of noise are sized for all sites; a sum over fewer would hold too little of it.
         raise Refused(
@@ -215,9 +228,10 @@ def require_sums(
             "is not priced: every site adds its share of the noise in every round. Use participation = 1 "
             "without a draw."
         )
-    if promise.mechanism != "gaussian":
+    if promise.mechanism != "gaussian" and not counts:
         raise Refused(
-            'noise = "secure" adds discrete Gaussian noise: use mechanism = "gaussian", delta above 0'
+            'noise = "secure" adds discrete Gaussian noise: use mechanism = "gaussian", delta above 0; '
+            'mechanism = "laplace" is for counts of records (kaplan-meier)'
         )
     if aggregation.parties(list(federation), 0) is None:
         raise Refused(

@@ -75,8 +75,11 @@ class CountTerms:
 
     @property
     def record_unit(self) -> float:
-        """Weight of one record in a site's counts, such that no record is longer than the clip."""
-        if self.unit != "record":
+        """Weight of one record in a site's counts, such that no record is longer than the clip.
+
+        Discrete Laplace noise is for whole counts.
+        """
+        if self.unit != "record" or self.law == "laplace":
             return 1.0
         assert self.clip is not None
         assert self.law is not None
@@ -149,6 +152,11 @@ class KaplanMeier(SumTask):
             summed=privacy.unit == "record" and privacy.noise == "secure",
         )  # fmt: skip
         return replace(self, known=known)
+
+    @property
+    def cells_per_record(self) -> int | None:
+        """One cell of exits, and one of entries if records come late; a whole site moves any number."""
+        return 1 + self.known.late if self.known.unit == "record" else None
 
     def round_shares(self, rounds: int) -> tuple[float, ...] | None:
         """Return one share, in secure sums over records; None otherwise."""
