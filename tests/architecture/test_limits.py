@@ -12,14 +12,13 @@ NAMES = [str(path.relative_to(PACKAGE)) for path in SOURCES]
 LINES, FILES, PARAMETERS = 50, 15, 8
 # Of all modules, those that exactly one other imports are at most this share.
 MODULES, SINGLE = 300, 0.1
-# Public signatures that tests/golden freezes, figures, verbs of the command (typer reads options off
-# parameters), and functions that numba compiles.
+# Public signatures that tests/golden freezes, figures, and verbs of the command (typer reads options off
+# parameters).
 MANY_PARAMETERS = {
     "audits/sensitivity/__init__.py check_sensitivity",
     "cli/verbs/deploy.py deploy",
     "cli/verbs/run.py run",
     "cli/verbs/show.py audit",
-    "control/envs/lander_vector.py _play",
     "control/figures/learning.py learning_curves",
     "control/figures/learning.py overlay",
     "control/figures/learning.py side_by_side",

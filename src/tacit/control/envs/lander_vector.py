@@ -97,14 +97,12 @@ class LanderVectorEnv(VectorEnv):
                 reset(*self._landers[:3], i, self._landers.physics)
         draws = self._generator.random((steps, self.envs), dtype=np.float32)
         scaling = (self._center, self._scale)
-        ends = _play(
-            weights, shape.sizes, self._landers, scaling, draws, gamma, reward_scale, self._made, tape
-        )
-        self._made += most
+        ends = _play(weights, shape.sizes, self._landers, scaling, draws, gamma, reward_scale, tape)
+        before, self._made = self._made, self._made + most
         return tape._replace(
             returns=tape.returns[:ends].copy(),
             lengths=tape.lengths[:ends].copy(),
-            steps=tape.steps[:ends].copy(),
+            steps=tape.steps[:ends] + before,
         )
 
 
@@ -117,7 +115,6 @@ def _play(
     draws: Floats,
     gamma: float,
     reward_scale: float,
-    made: int,
     tape: Rollout,
 ) -> int:
     # Play a whole rollout; return the number of episodes that ended in it.
@@ -139,7 +136,7 @@ def _play(
                 predict_values(weights, sizes, last, work, value)
                 tape.rewards[at, i] += far * value[0]
             if over or cut:
-                _note(landers, i, tape, ends, made + at * envs + i + 1)
+                _note(landers, i, tape, ends, at * envs + i + 1)
                 ends += 1
                 reset(landers.bodies, landers.terrain, landers.rng, i, landers.physics)
     seen = np.empty((envs, OBSERVED), np.float32)
@@ -166,14 +163,10 @@ def _count(landers: Landers, i: int, reward: float) -> bool:
 
 
 @compiled
-def _note(landers: Landers, i: int, tape: Rollout, row: int, made: int) -> None:
-    # An episode has ended.
-    tape.returns[row], tape.lengths[row], tape.steps[row] = landers.totals[i], landers.lengths[i], made
+def _note(landers: Landers, i: int, tape: Rollout, row: int, number: int) -> None:
+    # An episode has ended, after this number of steps of the rollout in all environments.
+    tape.returns[row], tape.lengths[row], tape.steps[row] = landers.totals[i], landers.lengths[i], number
     landers.totals[i], landers.lengths[i] = 0.0, 0
-
-
-Floats = NDArray[np.float32]
-Whole = NDArray[np.int64]
 
 
 def play_lander(policy: "Policy", world: "World", seeds: list[int]) -> Array:
