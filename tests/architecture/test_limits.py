@@ -10,8 +10,9 @@ PACKAGE = Path(__file__).parents[2] / "src" / "tacit"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 NAMES = [str(path.relative_to(PACKAGE)) for path in SOURCES]
 LINES, FILES, PARAMETERS = 50, 15, 8
-# Of all modules, those that exactly one other imports are at most this share.
-MODULES, SINGLE = 300, 0.1
+# Modules in all, which a new capability may raise on purpose; and the largest share of them that exactly one
+# other imports.
+MODULES, SINGLE = 320, 0.1
 # Public signatures that tests/golden freezes, figures, and verbs of the command (typer reads options off
 # parameters).
 MANY_PARAMETERS = {
