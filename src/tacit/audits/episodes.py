@@ -198,7 +198,7 @@ def _attack_target(experiment: Experiment, federation: Federation) -> tuple[PPO,
 
 
 def _split_episodes(tape: Mapping[str, NDArray[np.generic]]) -> Pool:
-    """The first episodes of a tape (steps, environments) that ended, environment after environment."""
+    """Return the first episodes of a tape (steps, environments) that ended, environment after environment."""
     turned = {name: values.swapaxes(0, 1) for name, values in tape.items()}
     ended = turned["ended"].astype(np.int64)
     whole = ended.sum(axis=1, keepdims=True)

@@ -186,7 +186,7 @@ def invert(update: Array, layers: Sequence["Layer"]) -> Array:
 
 
 def _single_step(task: TaskBase) -> GridLearner:
-    """The task with a single step that every record joins."""
+    """Return the task with a single step that every record joins."""
     fits = isinstance(task, GridLearner) and task.separable
     require(fits, "[task] kind", task.kind, "a survival model on a grid whose loss is a sum over records")
     assert isinstance(task, GridLearner)

@@ -201,7 +201,7 @@ def _shadows(given: Array, inside: Marks, target: int) -> tuple[Array, Array, Ar
 
 
 def _moments(given: Array, marks: Marks) -> tuple[Array, Array]:
-    """The mean of each record's marked scores, NaN where there are none, and their variance."""
+    """Return the mean of each record's marked scores, NaN where there are none, and their variance."""
     count = marks.sum(axis=0)
     mean = np.divide(
         np.where(marks, given, 0.0).sum(axis=0), count, out=np.full(len(count), np.nan), where=count > 0
@@ -258,7 +258,7 @@ def _scores(field: str, given: ArrayLike) -> Array:
 
 
 def _roc(members: Array, others: Array) -> tuple[Array, Array]:
-    """The shares of others and of members at or above each threshold, from none to all; ties go together."""
+    """Return false and true positive rates at each threshold, from none to all; ties count together."""
     thresholds = np.unique(np.concatenate([members, others]))[::-1]
     return _at_least(others, thresholds), _at_least(members, thresholds)
 

@@ -184,7 +184,7 @@ def _silence(stream: TextIO | None) -> None:
 
 
 def _json_escape(sign: str) -> str:
-    """A sign as JSON escapes it."""
+    """Escape a character as JSON does."""
     pair = sign.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{pair[place : place + 2].hex()}" for place in range(0, len(pair), 2))
 

@@ -360,7 +360,7 @@ class FunctionalRegressor:
             vars(self).pop("feature_names_in_", None)
 
     def _read(self, X: object) -> dict[str, Curves]:
-        """The curves of new subjects, where they are of the model."""
+        """Return the curves of new subjects, where they are of the model."""
         given, wanted = by_name(X), self.model_.predictors
         if not isinstance(X, Mapping):
             self._require_features(X, list(given))

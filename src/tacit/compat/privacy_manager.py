@@ -385,7 +385,7 @@ def _flat(gradients: object) -> NDArray[np.float64]:
 
 
 def _rebuild(gradients: Gradients, flat: NDArray[np.float64]) -> Gradients:
-    """The flat values in the shapes, types and names of the gradients."""
+    """Return the flat values in the shapes, types and names of the gradients."""
     pieces: list[Any] = []
     start = 0
     for array in _arrays(gradients):

@@ -186,7 +186,7 @@ def _client(uri: str | None) -> Any:  # noqa: ANN401
 
 
 def _name(name: str) -> str:
-    """A name as MLflow takes it."""
+    """Convert a name to one that MLflow accepts."""
     return re.sub(r"[^\w\-. :/]", "_", name)
 
 

@@ -335,7 +335,7 @@ def _require_writable(sites: Mapping[str, object], out: Path, host: str, port: i
 
 
 def _example(agreed: Mapping[str, Any]) -> dict[str, object]:
-    """The kind of data that a site is to fill in, and the columns that it is to name."""
+    """Return the kind of data that a site is to fill in, and the columns that it is to name."""
     usual = {"time": "time", "event": "event", **agreed}
     wanted = [usual[part] for part in ("time", "event", "entry", "weight") if part in usual]
     return {

@@ -314,7 +314,7 @@ def _read_scores(directory: Directory) -> AttackScores | None:
 
 
 def _score(experiment: Experiment, federation: Federation) -> tuple[float | None, str | None]:
-    """The score that decides, or why there is none."""
+    """Return the score that decides, or why there is none."""
     try:
         # Attacks may drive a model to infinity; that is a result, not an error.
         with np.errstate(all="ignore"):

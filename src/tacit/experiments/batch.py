@@ -328,7 +328,7 @@ class BatchResult(ABC, Generic[CellKind]):
 
     @abstractmethod
     def _records(self) -> list[Row]:
-        """The rows of the table as plain data."""
+        """Return the rows of the table as plain data."""
 
     @property
     def runs(self) -> str:

@@ -136,7 +136,7 @@ class SweepResult(BatchResult[SweepCell]):
         return pd.DataFrame(rows, columns=columns).set_index(self.keys)
 
     def _scored_at(self, changes: Changes) -> list[Row]:
-        """The rows of all seeds with these values that have scores."""
+        """Return the rows of all seeds with these values that have scores."""
         cells = [SweepCell(changes=changes, seed=seed) for seed in self.batch.seeds]
         return [self.rows[cell] for cell in cells if cell in self.rows and not self.rows[cell]["failed"]]
 
@@ -286,7 +286,7 @@ def _average(rows: Sequence[Row], scores: Sequence[str], *, plain: bool = False)
 
 
 def _means(rows: Sequence[Row], scores: Sequence[str]) -> Row:
-    """The mean of each score with its interval, and what the interval is."""
+    """Return the mean of each score with its interval, and what the interval is."""
     found: Row = {"n": len(rows), "interval": None, "scores": {}}
     for name in scores:
         known = [row["scores"][name] for row in rows if row["scores"].get(name) is not None]
@@ -358,7 +358,7 @@ def _row(
 
 
 def _value(text: str) -> str:
-    """A value as it was written, cut off where it is very long."""
+    """Return a value as it was written, cut off where it is very long."""
     bare = text.strip("\"'")
     return bare if len(bare) <= 24 else f"{bare[:21]}..."
 
@@ -393,7 +393,7 @@ def score_format(swept: SweepResult) -> str:
 
 
 def _rows(swept: SweepResult) -> "pd.DataFrame":
-    """One row for each combination: the value along the axis, the line it belongs to, and the score."""
+    """Tabulate the combinations: value along the axis, line, and score."""
     import pandas as pd
 
     key, score, found = axis_key(swept), swept.goal[0], list[dict[str, Any]]()
@@ -519,7 +519,7 @@ def _word(value: object) -> str:
 
 
 def _result(swept: SweepResult) -> list[Block]:
-    """The curve, and the numbers of it."""
+    """Return the blocks of the result: the curve and its table."""
     blocks: list[Block] = []
     drawn = swept.figure()
     if drawn is not None:
@@ -533,7 +533,7 @@ def _result(swept: SweepResult) -> list[Block]:
 
 
 def _describe_figure(swept: SweepResult) -> str:
-    """The figure in words."""
+    """Describe the figure in words."""
     key = axis_key(swept)
     lines = [other for other in swept.keys if other != key]
     apart = f", one line for each {' and '.join(labels(lines).values())}" if lines else ""

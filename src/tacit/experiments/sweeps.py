@@ -349,7 +349,7 @@ def _name_values(changes: Changes) -> Generator[None]:
 
 
 def _experiment_at(document: Table, changes: Changes, folder: Path) -> tuple[Experiment, Privacy | Open]:
-    """The experiment with some values, and what its file promises, open runs included."""
+    """Return the experiment with some values, and what its file promises, open runs included."""
     own = copy.deepcopy({name: part for name, part in document.items() if name != "sweep"})
     for key, text in changes:
         override_value(own, f"{key}={text}")
@@ -369,7 +369,7 @@ def _spend_anyway(experiment: Experiment) -> Experiment:
 
 
 def _without_noise(experiment: Experiment) -> Experiment:
-    """The experiment without its promise: the same model, with the same clipping, and without noise."""
+    """Return the experiment without privacy: the same model and clipping, without noise."""
     privacy = experiment.privacy
     if isinstance(privacy, Open):
         return experiment

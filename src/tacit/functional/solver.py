@@ -142,7 +142,7 @@ def _whitener(left: Array) -> Array:
 
 
 def _inverse_factor(left: Array) -> Array:
-    """The inverse of the Cholesky factor."""
+    """Return the inverse of the Cholesky factor."""
     if left.ndim > 2:
         return np.asarray(np.linalg.inv(np.linalg.cholesky(left)), dtype=np.float64)
     factor, failed = dpotrf(left, lower=1, clean=1)

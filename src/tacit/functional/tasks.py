@@ -339,7 +339,7 @@ def _require_usable(name: str, found: "Curves", provenance: Provenance) -> None:
 
 
 def _run_scores(scores: Mapping[str, float]) -> dict[str, float]:
-    """The scores of a run; one that is too large to be a number is left out."""
+    """Return the scores of a run; one that is too large to be a number is left out."""
     return {name: scores[name] for name in ("r2", "ril2") if not math.isinf(scores[name])}
 
 
@@ -445,7 +445,7 @@ def _smooth(given: Array, deviation: float, count: float) -> Array:
 
 
 def _quantile_bin(found: Array, quantile: float) -> int:
-    """The bin that holds a quantile."""
+    """Return the bin that holds a quantile."""
     # A share that rounding left a hair below is reached.
     return min(int(np.searchsorted(np.cumsum(found), quantile - 1e-12)), len(found) - 1)
 

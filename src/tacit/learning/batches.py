@@ -174,7 +174,7 @@ def _draw_marks(cohort: Cohort, steps: int, rate: float, keys: Sequence[Key]) ->
 
 
 def _batch(rows: Integers, present: Marks, chance: SiteStreams, *, coupled: bool) -> Batch:
-    """A batch of records: units of one member each, or one unit of all."""
+    """Return a batch of records: units of one member each, or one unit of all."""
     if coupled:
         return Batch(rows[:, None], present[:, None], chance)
     return Batch(rows[:, :, None], present[:, :, None], chance)

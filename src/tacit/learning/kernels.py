@@ -222,7 +222,7 @@ ADDED = 256
 
 @compiled_sums
 def _dot(one: Array, other: Array) -> float:
-    """The inner product of two rows, in an order that their length alone decides."""
+    """Return the inner product of two rows, in an order that their length alone decides."""
     total = 0.0
     for place in range(len(one)):
         total += one[place] * other[place]
@@ -325,7 +325,7 @@ def group_sums(entered: Array, back: Array, bias: bool, farthest: float, found: 
 
 @compiled_sums
 def _sizes(row: Array) -> float:
-    """The sum of absolute values of a row, in an order that its length alone decides."""
+    """Return the sum of absolute values of a row, in an order that its length alone decides."""
     total = 0.0
     for place in range(len(row)):
         total += abs(row[place])
@@ -495,7 +495,7 @@ def _by_unit(values: Array, units: int) -> Array:
 
 
 def _rescale_lengths(parts: Sequence[Part]) -> Array:
-    """The lengths of some units (units,), from parts (units, members, numbers) of any size.
+    """Return the lengths of some units (units,), from parts (units, members, numbers) of any size.
 
     Powers of two are kept apart from the numbers, so that nothing is lost but what the largest hides anyway.
     """

@@ -268,7 +268,7 @@ def _units(values: NDArray[np.float64] | Marks) -> Tensor:
 
 
 def _places(sites: int, units: int) -> Tensor:
-    """The site of each unit, as `flatten` puts them one after the other."""
+    """Return the site of each unit, as `flatten` puts them one after the other."""
     return torch.arange(sites).repeat_interleave(units)
 
 

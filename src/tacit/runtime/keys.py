@@ -178,7 +178,7 @@ def _encode_input(run: bytes) -> Callable[[bytes], bytes]:
 
 @lru_cache(maxsize=16)
 def _cipher(run: bytes) -> Callable[[Sequence[bytes], memoryview], None]:
-    """The sequence of a run: from each of some places in it, as many bytes as there is room for them all."""
+    """Return the function that fills memory with bytes of a run's cipher stream, from several positions."""
     # Not at the top: most of what is done with keys needs none of it.
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import AES256

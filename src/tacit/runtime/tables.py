@@ -236,7 +236,7 @@ def _build_inner(name: str, given: object, folder: Path, known: Kinds) -> Any:  
 
 
 def _fitting(constructor: type[Any], known: Kinds) -> Kinds:
-    """Those kinds that a constructor takes as its `then`, by the type it asks for."""
+    """Return those kinds that a constructor takes as its `then`, by the type it asks for."""
     wanted = next((entry.type for entry in dataclasses.fields(constructor) if entry.name == "then"), None)
     # A protocol, or a type that is only named, cannot be asked: then the constructor decides. Python tells
     # protocols by this mark alone before 3.13.
@@ -258,7 +258,7 @@ def _constructor(name: str, kind: object, folder: Path, known: Kinds) -> type[An
 
 
 def _own(name: str, kind: str, folder: Path) -> type[Any]:
-    """The user's own class; its module may lie beside the experiment file, or where the command is given."""
+    """Import a user's class; its module may lie beside the experiment file or in the working directory."""
     found = imports.import_object(f"[{name}] kind", kind, folder)
     if not isinstance(found, type) or not dataclasses.is_dataclass(found):
         raise InvalidFile(f"[{name}] kind = {quote(kind)} is not allowed: it must be a dataclass")

@@ -51,7 +51,7 @@ def _keep_memory() -> None:
 
 @lru_cache(maxsize=1)
 def _threads(modules: int) -> ThreadpoolController:
-    """The libraries that have threads; looked for again once there are more modules."""
+    """Return the libraries that have threads; looked for again once there are more modules."""
     return ThreadpoolController()
 
 

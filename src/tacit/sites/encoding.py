@@ -177,7 +177,7 @@ class Encoding:
         }
 
     def _ranks(self, name: str, values: "pd.Series[Any]", place: str) -> NDArray[np.int64]:
-        """The position of each value among the levels of its column."""
+        """Return the position of each value among the levels of its column."""
         import pandas as pd
 
         levels = cast("Sequence[str]", self.levels[name])
@@ -339,7 +339,7 @@ def _all_like(values: ArrayLike, pattern: re.Pattern[str]) -> bool:
 
 
 def _words_of(values: ArrayLike) -> list[str]:
-    """The different words of a column, if they are few."""
+    """Return the different words of a column, if they are few."""
     found = sorted({value for value in _objects(values) if isinstance(value, str)})
     return found if len(found) <= SHOWN else []
 
@@ -411,7 +411,7 @@ def _fill(column: str, given: Value, levels: Sequence[str] | None) -> Value:
 
 
 def _word(value: object) -> str:
-    """A level as it reads: "2" for 2, 2.0 and "2.0", "true" for True."""
+    """Return a level as it reads: "2" for 2, 2.0 and "2.0", "true" for True."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Integral):

@@ -186,11 +186,11 @@ class RowFederation(Federation):
             self.held_out = self._label_held_out(held_out_sites)
 
     def _admit(self, name: str, table: Table) -> Table:
-        """The records of a site, which must have a name of its own and be enough."""
+        """Check the name and the number of records of a site, and return the records."""
         return Site(name, table).table
 
     def _label_held_out(self, names: Sequence[str]) -> Table:
-        """The held-out records, the site of each known."""
+        """Return the held-out records, the site of each known."""
         held_out = self.held_out
         known = isinstance(held_out, Table) and len(held_out) == len(names)
         require(known, "held_out_sites", f"{len(names)} names", "one for each held-out record")

@@ -88,7 +88,7 @@ def _other_kind(path: Path) -> str:
 
 
 def _command(path: str | Path, code: str, ending: str = ".csv") -> str:
-    """A command of Python that writes a table anew, with the names of the old and the new file."""
+    """Return a command of Python that writes a table anew, with the names of the old and the new file."""
     old = str(path) if PLAIN.fullmatch(str(path)) else "FILE"
     stem = re.sub(r"(\.csv|\.tsv)?(\.\w+)$", "", old)
     filled = code.replace("FILE", f"'{old}'").replace("NEW", f"'{stem}-new{ending}'")
@@ -133,7 +133,7 @@ def read_plain(path: str | Path, *, kind: str, words: Sequence[str] = ()) -> "pd
 
 
 def _frame(stream: BinaryIO, path: str | Path, kind: str, words: Sequence[str]) -> "pd.DataFrame":
-    """The table in an open file."""
+    """Read the table in an open file."""
     if kind == ".parquet":
         return _parquet(stream)
     if kind in SHEETS:
@@ -185,7 +185,7 @@ def _require_separator(names: Sequence[str], separator: str, path: str | Path) -
 
 
 def _sheet(stream: BinaryIO, words: Sequence[str]) -> "pd.DataFrame":
-    """The first sheet of an Excel file."""
+    """Read the first sheet of an Excel file."""
     import pandas as pd
 
     require_extra("openpyxl", "excel", "an Excel file")
@@ -211,7 +211,7 @@ def _sheet(stream: BinaryIO, words: Sequence[str]) -> "pd.DataFrame":
 
 
 def _present(value: Any) -> Any:  # noqa: ANN401
-    """The value of a cell; NaN for a spelling of a missing one."""
+    """Return the value of a cell; NaN for a spelling of a missing one."""
     return float("nan") if isinstance(value, str) and value in MISSING else value
 
 

@@ -177,12 +177,12 @@ def _levels(encoding: "Encoding") -> dict[str, tuple[str, str]]:
 
 
 def _level(column: str, encoding: "Encoding") -> str:
-    """The usual level of a column."""
+    """Return the usual level of a column."""
     return str(encoding.fill.get(column, encoding.levels[column][0]))
 
 
 def _usual(name: str, encoding: "Encoding", levels: dict[str, tuple[str, str]]) -> float:
-    """The usual value of a column, encoded."""
+    """Return the usual value of a column, encoded."""
     if name in levels:
         column, level = levels[name]
         return float(_level(column, encoding) == level)
@@ -192,7 +192,7 @@ def _usual(name: str, encoding: "Encoding", levels: dict[str, tuple[str, str]]) 
 
 
 def _shift_number(name: str, place: int, usual: Array, encoding: "Encoding") -> Change:
-    """A number that is one step larger; and smaller, where it has a center to be smaller than."""
+    """Return a number that is one step larger; and smaller, where it has a center to be smaller than."""
     step, centre = encoding.scale.get(name, 1.0), encoding.center.get(name, 0.0)
     shown, people = shorten_label(name, LETTERS), list[Person]()
     # A column positive on average, but not one step below, is likely to be an amount, which cannot be

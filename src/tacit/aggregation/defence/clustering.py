@@ -208,7 +208,7 @@ class ClusterChoice(Work):
         return replace(updates, matrix=np.concatenate([column, updates.matrix], axis=1))
 
     def _pick(self, models: Array, own: Any) -> int:  # noqa: ANN401
-        """The model with the smallest mean loss; of several, the first."""
+        """Return the model with the smallest mean loss; of several, the first."""
         # A diverged model is never the best.
         with np.errstate(over="ignore", invalid="ignore"):
             losses = [self.task.losses(model, own) for model in models]
@@ -305,14 +305,14 @@ def _sort_by_name(updates: Updates) -> tuple[list[str], Array, Labels]:
 
 
 def _middle(rows: Array, f: int) -> Array:
-    """The mean of all rows, without the f largest and the f smallest numbers of each column."""
+    """Return the mean of all rows, without the f largest and the f smallest numbers of each column."""
     if f == 0 or len(rows) <= 2 * f:
         return rows.mean(axis=0)
     return np.sort(rows, axis=0)[f : len(rows) - f].mean(axis=0)
 
 
 def _means(rows: Array, labels: Labels, numbers: Labels) -> Array:
-    """The mean of the rows of each of these groups."""
+    """Return the mean of the rows of each of these groups."""
     return np.stack([rows[labels == number].mean(axis=0) for number in numbers])
 
 

@@ -244,7 +244,7 @@ def anomaly_scores(updates: Updates, most: int, out: Collection[str] = ()) -> tu
 
 
 def _scores_against(gram: Array, kept: NDArray[np.bool_], typical: float) -> Array:
-    """The anomaly scores of all sites (signs, sites) against those that are `kept`, without themselves."""
+    """Score the anomaly of all sites (signs, sites) against the `kept` ones, without themselves."""
     signs = (
         _logarithms(np.sqrt(gram.diagonal()) / typical),
         -_cosines_with_others(gram, kept),
@@ -256,7 +256,7 @@ def _scores_against(gram: Array, kept: NDArray[np.bool_], typical: float) -> Arr
 
 
 def _cosines_with_others(gram: Array, kept: NDArray[np.bool_]) -> Array:
-    """The cosine of each row with the geometric median of the kept ones, its own part taken out."""
+    """Return the cosine of each row with the geometric median of the kept ones, its own part taken out."""
     weights = np.zeros(len(gram))
     weights[kept] = geometric_median(gram[np.ix_(kept, kept)])
     own, inner = weights * gram.diagonal(), gram @ weights
@@ -266,7 +266,7 @@ def _cosines_with_others(gram: Array, kept: NDArray[np.bool_]) -> Array:
 
 
 def _distances_from(gram: Array, kept: NDArray[np.bool_]) -> Array:
-    """The mean distance of each row from its nearest neighbors among the kept ones."""
+    """Return the mean distance of each row from its nearest neighbors among the kept ones."""
     distances = np.sqrt(squared_distances(gram))[:, kept]
     # A row is no neighbor of itself.
     distances[np.flatnonzero(kept), np.arange(int(kept.sum()))] = np.inf
@@ -278,14 +278,14 @@ def _logarithms(values: Array) -> Array:
 
 
 def _cosines(gram: Array) -> Array:
-    """The cosine of each row with the geometric median of all; 1 for a row of zeros, which points nowhere."""
+    """Return the cosine of each row with the geometric median of all; 1 for a row of zeros."""
     weights = geometric_median(gram)
     lengths = np.sqrt(gram.diagonal()) * math.sqrt(max(float(weights @ gram @ weights), 0.0))
     return np.divide(gram @ weights, lengths, out=np.ones(len(gram)), where=lengths > 0)
 
 
 def _neighbour_distances(gram: Array, most: int) -> Array:
-    """The mean distance of each row from its nearest neighbors: as many as are surely honest (Krum)."""
+    """Return each row's mean distance from its nearest neighbors, of the surely honest number (Krum)."""
     distances = np.sqrt(squared_distances(gram))
     nearest = max(len(gram) - max(most, 0) - 2, 1)
     # The nearest of all is the row itself.

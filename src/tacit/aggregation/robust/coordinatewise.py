@@ -235,7 +235,7 @@ def _through(network: Sequence[Comparison], block: Rows) -> list[Rows]:
 
 @lru_cache(maxsize=64)
 def _network(uses: tuple[Use, ...]) -> tuple[Comparison, ...]:
-    """The comparisons that the used ranks depend on, in order."""
+    """Return the comparisons that the used ranks depend on, in order."""
     state = list(uses)
     kept: list[Comparison] = []
     for above, below in reversed(_batcher(len(uses))):

@@ -272,7 +272,7 @@ def _top_variance(gram: Array, parts: Array) -> tuple[float, Array]:
 
 
 def _largest(matrix: Array) -> tuple[Array, Array]:
-    """The largest eigenvalue and its vectors, exactly; of many sites only one vector."""
+    """Return the largest eigenvalue and its vectors, exactly; of many sites only one vector."""
     from scipy.linalg import eigh
 
     if len(matrix) > FULL:

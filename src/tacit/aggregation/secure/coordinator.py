@@ -178,7 +178,7 @@ class Coordinator:
         return SumResult(total=total, survivors=self.survivors, faults=tuple(self.faults))
 
     def _recover(self, shares: Mapping[str, Mapping[str, bytes]]) -> dict[str, bytes]:
-        """The seed of each survivor and the mask key of each other, all checked before any is used."""
+        """Return the seed of each survivor and the mask key of each other, all checked before any is used."""
         joiner, points, found = Reconstructor(self.session.threshold), self.session.points, dict[str, bytes]()
         names = {point: name for name, point in points.items()}
         for owner in sorted(self._sharing):

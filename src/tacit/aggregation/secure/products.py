@@ -310,11 +310,11 @@ class Partner:
         _insist(not content, f"{dealer} sent too many random numbers")
 
     def _hiding(self, seed: bytes, pair: Pair, side: int) -> Matrix:
-        """The uniform matrix that the rows of one of a pair are hidden under."""
+        """Return the uniform matrix that the rows of one of a pair are hidden under."""
         return expand_seed(seed, self.products.context("hiding", *pair), self.products.shapes[pair[side]])
 
     def _addend(self, seed: bytes, pair: Pair) -> Matrix:
-        """The uniform matrix that the first of a pair adds."""
+        """Return the uniform matrix that the first of a pair adds."""
         return expand_seed(seed, self.products.context("added", *pair), self.products.product_shape(pair))
 
     def _read(self, sender: str, content: bytes, shape: tuple[int, int]) -> Matrix:

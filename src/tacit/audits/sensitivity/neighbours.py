@@ -211,7 +211,7 @@ def _ends(answer: Callable[[Array], Array], domain: Domain, draw: np.random.Gene
 
 
 def _record(domain: Domain, draw: np.random.Generator) -> Array:
-    """A record of the pool, its free columns larger or smaller."""
+    """Return a record of the pool, its free columns larger or smaller."""
     row = domain.pool[int(draw.integers(len(domain.pool)))]
     moved = row * float(draw.choice(SIZES)) * draw.normal(size=len(row))
     return _within(domain, moved, row)

@@ -236,7 +236,7 @@ def _versions(run: Run) -> Mapping[str, Any]:
 
 
 def _experiment(run: Run) -> dict[str, Any]:
-    """The choices that a run was made with, if it kept them."""
+    """Return the choices that a run was made with, if it kept them."""
     try:
         return parse(Directory(run.path).text(EXPERIMENT), EXPERIMENT)
     except InvalidFile as error:

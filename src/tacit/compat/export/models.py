@@ -397,7 +397,7 @@ def _describe_curve(model: Model, name: str, tensors: dict[str, Array]) -> dict[
 
 
 def _basis(basis: Basis) -> dict[str, Any]:
-    """A basis as plain data; its knots with the domain mapped to [0, 1], those of the ends repeated."""
+    """Describe a basis as plain data, with its knots on [0, 1] and those of the ends repeated."""
     told: dict[str, Any] = {"size": basis.size, "domain": list(basis.domain)}
     if not isinstance(basis, BSplines):
         return {"kind": basis.kind if isinstance(basis, Fourier) else type(basis).__name__, **told}
@@ -486,7 +486,7 @@ def _policy_graph(model: Policy, tensors: dict[str, Array], parts: list[str]) ->
 
 
 def _module(task: Task, model: object) -> ModelParts:
-    """A module of torch: its tensors as torch names them; a graph where it is a plain stack of layers."""
+    """Export a module of torch: its tensors by torch's names, and a graph of a plain stack of layers."""
     # A module of torch can exist only if torch is imported.
     if sys.modules.get("torch") is not None:
         from torch import nn

@@ -183,7 +183,7 @@ def probability_of_improvement(better: Scores, worse: Scores) -> float:
 
 
 def _above(a: Array, b: Array) -> float:
-    """The Mann-Whitney statistic, as a share of all pairs."""
+    """Return the Mann-Whitney statistic, as a share of all pairs."""
     ordered = np.sort(b)
     below = np.searchsorted(ordered, a, side="left") + np.searchsorted(ordered, a, side="right")
     return float(below.mean() / (2 * b.size))
@@ -217,7 +217,7 @@ def stratified_bootstrap(
 
 
 def _tasks(scores: Scores) -> list[Array]:
-    """The scores of each task; a plain list of numbers is one task."""
+    """Return the scores of each task; a plain list of numbers is one task."""
     if isinstance(scores, list | tuple) and any(
         np.ndim(part) > 0 for part in cast("list[ArrayLike]", scores)
     ):

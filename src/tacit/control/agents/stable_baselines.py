@@ -115,7 +115,7 @@ def _class(told: object) -> str:
 
 
 def _network(tensors: Mapping[str, Floats], hidden: str, last: str) -> list[str]:
-    """The names of a network's layers; every second one is a tanh, and has no weights."""
+    """Return the names of a network's layers; every second one is a tanh, and has no weights."""
     names = [f"mlp_extractor.{hidden}.{2 * depth}" for depth in range(len(tensors))]
     there = [f"{name}.weight" in tensors for name in names]
     return [*names[: (*there, False).index(False)], last]
@@ -131,7 +131,7 @@ def _other(names: set[str]) -> str:
 
 
 def _shape(layers: list[list[tuple[Floats, Floats]]], place: str) -> NetworkShape:
-    """The shape that the weights have."""
+    """Return the network shape of the weights."""
     for weight, bias in (layer for network in layers for layer in network):
         if weight.ndim != 2 or bias.shape != weight.shape[:1]:
             raise InvalidFile(f"{place} is damaged: weights {weight.shape} with biases {bias.shape}")
@@ -288,7 +288,7 @@ def write(
 
 
 def _name_weights(shape: NetworkShape, weights: Array) -> dict[str, NDArray[np.float32]]:
-    """The weights under the names that they have in an `MlpPolicy`."""
+    """Return the weights under the names that they have in an `MlpPolicy`."""
     found: dict[str, NDArray[np.float32]] = {}
     for layers, hidden, last in zip(
         shape.layers(weights), ("policy_net", "value_net"), ("action_net", "value_net"), strict=True
@@ -318,7 +318,7 @@ class _Call:
 
 
 def _space(space: "Box | Discrete") -> dict[str, object]:
-    """A space as Stable-Baselines3 keeps it: pickled, and in words."""
+    """Write a space as Stable-Baselines3 keeps it: pickled, and in words."""
     kind = type(space)
     if kind.__name__ == "Discrete":
         count = int(cast("Discrete", space).n)

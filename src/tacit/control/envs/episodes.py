@@ -175,7 +175,7 @@ def film(policy: "Policy", path: Path, world: "World", *, seed: int, fps: int, m
 
 
 def _frames(policy: "Policy", world: "World", seed: int, most: int) -> Iterator[NDArray[np.uint8]]:
-    """The picture at every second step of an episode, and the last one."""
+    """Yield the picture at every second step of an episode, and the last one."""
     with closing(world.make(render_mode="rgb_array")) as env:
         flat, first = match_spaces(env, world, policy.shape)
         observation, over = env.reset(seed=seed)[0], False

@@ -187,7 +187,7 @@ def privacy_return(
 
 
 def _cheapest(rows: "pd.DataFrame", floor: float, without: float | None) -> str:
-    """The smallest epsilon at which something is learned."""
+    """Return the smallest epsilon at which something is learned."""
     learnt = rows[rows["low" if "low" in rows else "score"] > floor]
     if learnt.empty:
         return f"Nothing is learned at any epsilon up to {rows['epsilon'].max():g}"
@@ -276,7 +276,7 @@ def pictures(task: "PPO", state: Array, rounds: "Sequence[Round]", read: Read) -
 
 
 def _worlds(rounds: "Sequence[Round]", read: Read) -> WorldNames:
-    """The worlds that scores and experiment name."""
+    """Return the worlds that scores and experiment name."""
     scores = in_order(name for entry in rounds for name in entry.scores if name.startswith("return@"))
     try:
         data = parse((read(EXPERIMENT) or b"").decode(errors="replace"), EXPERIMENT).get("data", {})
@@ -299,7 +299,7 @@ def _draw(courses: Mapping[str, ReturnCurve], title: str, note: str) -> Picture:
 
 
 def _by_round(rounds: "Sequence[Round]", worlds: WorldNames, *, several: bool) -> Figure | None:
-    """The return in each world after every round."""
+    """Draw the return in each world after every round."""
     numbers, courses = [entry.number for entry in rounds], dict[str, ReturnCurve]()
     for name in worlds.names:
         values = [[entry.scores.get(f"return@{name}", np.nan)] for entry in rounds]
@@ -358,7 +358,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _at_the_end(read: Read, worlds: WorldNames) -> Figure | None:
-    """The return in each world and in all of them, by every way to train that was tried."""
+    """Draw the return in each world and in all of them, by every way to train that was tried."""
     said = cast("dict[str, Any]", msgspec.json.decode(read(SUMMARY) or b"{}"))
     compared = cast("dict[str, dict[str, float]]", said.get("baselines", {}))
     ways: dict[str, dict[str, float]] = {"federated": said.get("scores", {})}
@@ -430,12 +430,12 @@ def _groups(rounds: "Sequence[Round]", worlds: WorldNames) -> Figure | None:
 
 
 def _title(figure: Picture) -> str:
-    """The title in one line."""
+    """Return the title in one line."""
     return " ".join(figure.get_suptitle().split())
 
 
 def _members(entry: "Round") -> dict[int, list[str]]:
-    """The sites of each model, numbered from 1."""
+    """Return the sites of each model, numbered from 1."""
     pairs = entry.clusters.items()
     return {
         place + 1: [shorten_label(site) for site, own in pairs if own == place]
@@ -444,7 +444,7 @@ def _members(entry: "Round") -> dict[int, list[str]]:
 
 
 def _map(read: Read, worlds: WorldNames, *, several: bool) -> Figure | None:
-    """The models of the sites along their two main axes, where they were kept."""
+    """Draw the models of the sites along their two main axes, where they were kept."""
     content = read(HISTORY)
     if content is None or len(content) > LARGEST:
         return None

@@ -244,7 +244,7 @@ def _returns(table: "pd.DataFrame | Mapping[str, object]", band: str, window: in
 def _curves(
     rows: "pd.DataFrame", by: str, names: Sequence[str], band: Band, window: int
 ) -> dict[str, ReturnCurve]:
-    """A curve for each name that the rows have."""
+    """Return a curve for each name that the rows have."""
     groups = {name: rows[rows[by] == name] for name in names}
     return {name: _curve(own, name, band, window) for name, own in groups.items() if len(own)}
 
@@ -279,7 +279,7 @@ def _running(values: Array, window: int) -> Array:
 
 
 def _ends(seeds: Array, band: Band) -> tuple[Array, Array]:
-    """The ends of a band over seeds (seeds, steps); one seed alone has none."""
+    """Return the ends of a band over seeds (seeds, steps); one seed alone has none."""
     if band == "range" or len(seeds) == 1:
         return seeds.min(axis=0), seeds.max(axis=0)
     half = float(student.ppf(0.5 + LEVEL / 2, len(seeds) - 1)) * seeds.std(axis=0, ddof=1)

@@ -158,7 +158,7 @@ def memberships(
 
 
 def _site_worlds(rows: "pd.DataFrame") -> dict[str, str]:
-    """The world of each site, sites of one world together."""
+    """Return the world of each site, sites of one world together."""
     pairs = list(dict.fromkeys(zip(rows["site"].tolist(), rows["world"].tolist(), strict=True)))
     homes = dict(pairs)
     moved = [site for site, world in pairs if homes[site] != world]
@@ -195,7 +195,7 @@ def _agreement_title(phases: Sequence[Phase], agreement: Mapping[int, float]) ->
 
 
 def _codes(rows: "pd.DataFrame", sites: Sequence[str], clusters: Sequence[str]) -> Array:
-    """The place of a site's cluster in each round (sites, rounds); NaN without one."""
+    """Return the place of a site's cluster in each round (sites, rounds); NaN without one."""
     first = int(rows["round"].min())
     codes = np.full((len(sites), int(rows["round"].max()) - first + 1), np.nan)
     for site, number, cluster in rows[["site", "round", "cluster"]].itertuples(index=False):

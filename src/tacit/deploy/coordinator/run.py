@@ -258,7 +258,7 @@ def _wait_for(
 
 
 def _recognise(answer: bytes, roster: "Roster", asked: bytes, told: Callable[[str], None]) -> str | None:
-    """The site that has answered a greeting; None if it is none of ours."""
+    """Return the site that has answered a greeting; None if it is none of ours."""
     try:
         return open_message(answer, roster, reader=COORDINATOR, answers=asked).writer
     except Unreadable as error:
@@ -311,7 +311,7 @@ def _require_alive(folder: Path, number: str, directory: Directory, heard: float
 
 
 def _failure(told: dict[str, Any]) -> TacitError:
-    """The error that ended a run, as it was raised there."""
+    """Return the error that ended a run, as it was raised there."""
     kind: Any = vars(errors).get(str(told.get("kind")), TacitError)
     known = isinstance(kind, type) and issubclass(kind, TacitError)
     return (kind if known else TacitError)(str(told.get("message")))

@@ -101,7 +101,7 @@ def check(folder: str | Path, experiment_file: str | Path | None = None) -> list
 
 
 def _keys(place: Path, file: SiteFile) -> Iterator[CheckResult]:
-    """The site's own keys."""
+    """Check the site's own keys."""
     try:
         known = identity(place).public.hex() == file.colleagues[file.name].lower()
     except InvalidFile as error:

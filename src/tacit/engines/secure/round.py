@@ -168,7 +168,7 @@ def _usable(
 def _parcels(
     server: Coordinator, products: ProductSession, stage: parts.Stage, sent: dict[str, bytes], talk: Talk
 ) -> dict[str, Parcel]:
-    """The parcel of every party."""
+    """Return the parcel of every party."""
     found: dict[str, Parcel] = {}
     for name, answer in _usable(server, stage, _answers(stage, sent, talk, len(sent))):
         try:
@@ -193,7 +193,7 @@ def _letters(parcels: Mapping[str, Parcel]) -> Iterator[tuple[str, bytes]]:
 
 
 def _envelopes_for(parcels: Mapping[str, Parcel], receiver: str) -> dict[str, memoryview]:
-    """The envelopes for one party, by sender."""
+    """Return the envelopes for one party, by sender."""
     return {name: parcel.sealed[receiver] for name, parcel in parcels.items() if receiver in parcel.sealed}
 
 

@@ -566,7 +566,7 @@ def _selection_table(table: "pd.DataFrame") -> "pd.DataFrame":
 
 
 def _without_unknown(table: "pd.DataFrame", errors: list[str]) -> "pd.DataFrame":
-    """The table with these errors, or with none if one of them is not known: of a single run."""
+    """Return the table with these errors, or with none if one of them is not known: of a single run."""
     kept = [name for name in table.columns if not str(name).endswith("error")]
     return table[kept + errors * bool(table[errors].notna().all(axis=None))]
 

@@ -213,7 +213,7 @@ class WorldStudyResult(BatchResult[WorldCell]):
 
 
 def _means(own: "pd.DataFrame", scores: list[str]) -> Row:
-    """The means of runs that differ in their seeds alone."""
+    """Return the means of runs that differ in their seeds alone."""
     found: Row = {"n": len(own), "unit": own["unit"].iloc[0]}
     # Epsilon is never averaged: the largest counts.
     found |= {name: own[name].max() if name == "spent" else own[name].mean() for name in PLAIN}
@@ -483,7 +483,7 @@ def _calling(figure: Callable[..., object], *table: object, **options: object) -
 
 
 def _returns(studied: WorldStudyResult, means: "pd.DataFrame") -> "pd.DataFrame":
-    """One row for each regime and world, with the ends of its interval; of one seed, there is none."""
+    """Return one row for each regime and world, with the ends of its interval; of one seed, there is none."""
     import pandas as pd
 
     # Those who learn keep the colors that they have in other figures.
@@ -594,6 +594,6 @@ def weights(studied: WorldStudyResult) -> "dict[str, tuple[History, dict[str, st
 
 
 def _return_names(studied: WorldStudyResult) -> dict[str, str]:
-    """The score in each kind of world that has a name, or the one of all."""
+    """Return the score in each kind of world that has a name, or the one of all."""
     names = {world: score for world, score in studied.worlds.items() if score != UNSEEN}
     return names or {EVERYWHERE: "return"}

@@ -138,7 +138,7 @@ class Regimes:
         ]
 
     def _alone(self, common: Experiment) -> Experiment:
-        """Every site on its own, with as many steps as it would have in the others."""
+        """Return every site on its own, with as many steps as it would have in the others."""
         sites = common.sites
         if isinstance(sites, Variants):
             judged = min(sites.scenes, sites.each)

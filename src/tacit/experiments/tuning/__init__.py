@@ -247,7 +247,7 @@ def _search(
 
 
 def _plan(stage: PreparedTuning, key: Key) -> str:
-    """The plan of a tuning: its candidates are fixed before the first of them is trained."""
+    """Return the plan of a tuning: its candidates are fixed before the first of them is trained."""
     content = b"plan of the tuning" + planned_bytes(stage.planned_releases())
     return hmac.digest(key.entropy, content, "sha256").hex()
 
@@ -284,7 +284,7 @@ def _stated_delta(privacy: Privacy | Open) -> float | None:
 
 
 def _read_result(directory: Directory) -> TuningResult:
-    """The choice that a directory remembers."""
+    """Return the choice that a directory remembers."""
     said, path = directory.read_json(RESULT), directory.path
     assert said is not None
     assert path is not None
@@ -311,7 +311,7 @@ class PreparedData:
 
 
 def _candidate_directory(candidate: Candidate, directory: Directory) -> Directory:
-    """The directory of a candidate's run."""
+    """Return the directory of a candidate's run."""
     assert directory.path is not None
     return Directory(directory.path / candidate.name)
 
@@ -430,7 +430,7 @@ def prepare_tuning(grid: TuningGrid) -> PreparedTuning:
 def _split_held_out(
     whole: Federation, tasks: Sequence[TaskBase], key: Key, provenance: Provenance
 ) -> tuple[Federation, Choice]:
-    """One half of the held-out records decides, the other scores the result."""
+    """Return one half of the held-out records decides, the other scores the result."""
     assert whole.held_out is not None
     if not whole.held_out_public:
         provenance.look(
@@ -451,7 +451,7 @@ def _split_held_out(
 
 
 def _share(stage: PreparedTuning, privacy: Privacy | Open) -> float:
-    """The share of the promise that each candidate is trained under, so that all of it meets the whole.
+    """Return the budget share of each candidate, so that all candidates together use the whole budget.
 
     Guarantee:
         By the accountant, all planned releases and the choice cost at most the epsilon of the promise.

@@ -256,7 +256,7 @@ def require_comparable(tasks: Sequence[TaskBase]) -> None:
 
 
 def _losses(trained: Sequence[TrainedCandidate], table: Table) -> list[Array]:
-    """The loss of each record under each candidate, by one yardstick for all."""
+    """Return the loss of each record under each candidate, by one yardstick for all."""
     grids = [ends for one in trained if (ends := _time_grid(one.task)) is not None]
     if len(grids) < len(trained):
         return [one.task.losses(one.state, table) for one in trained]
@@ -267,14 +267,14 @@ def _losses(trained: Sequence[TrainedCandidate], table: Table) -> list[Array]:
 
 
 def _time_grid(task: TaskBase) -> Sequence[float] | None:
-    """The public ends of the time intervals of a survival model, bought or given; None for other tasks."""
+    """Return the public time grid of a survival model, bought or given; None for other tasks."""
     if isinstance(task, SurvivalLearner):
         return cast("Sequence[float]", task.cuts)
     return task.baseline["ends"] if isinstance(task, NewtonPH) else None
 
 
 def _on_grid(model: Any, ends: Sequence[float], table: Table) -> Array:  # noqa: ANN401
-    """The negative log-likelihood of survival curves, whatever model they are from, on one public grid."""
+    """Return the negative log-likelihood of survival curves of any model, on one public grid."""
     from tacit.learning.elementwise import expm1, log
     from tacit.survival.models.losses import HazardLoss
 

@@ -290,7 +290,7 @@ def _best(trials: Evaluator) -> tuple[Evaluation, Some | None]:
 
 
 def _grids(evidence: DebiasedMoments, recipe: BoostingConfig) -> dict[str, tuple[float, ...]]:
-    """The values of each price, in the order they are chosen; one alone where it makes no difference."""
+    """Return the values of each penalty in the order of their choice; a single one if it has no effect."""
     rough, rough_y = any(own.any() for own in evidence.roughness), bool(evidence.roughness_y.any())
     found = {
         "floor": ("ridge", any(evidence.floors)),
@@ -305,7 +305,7 @@ def _grids(evidence: DebiasedMoments, recipe: BoostingConfig) -> dict[str, tuple
 
 
 def _tune(trials: Evaluator, best: Evaluation, grids: dict[str, tuple[float, ...]]) -> Evaluation:
-    """The best trial of the same predictors: one price is chosen after the other."""
+    """Return the best trial of the same predictors: one price is chosen after the other."""
     for price, values in grids.items():
         others = [value for value in values if value != fields_of(best.penalty)[price]]
         found = [trials.evaluate(best.kept, replace(best.penalty, **{price: value})) for value in others]
@@ -316,7 +316,7 @@ def _tune(trials: Evaluator, best: Evaluation, grids: dict[str, tuple[float, ...
 def _screen(
     trials: Evaluator, everyone: Evaluation, grids: dict[str, tuple[float, ...]]
 ) -> Evaluation | None:
-    """The best trial of predictors that all help; None if there are none, or if the others are missed."""
+    """Return the best trial of helpful predictors; None if there are none, or if dropping others hurts."""
     found = _drop_unhelpful(trials, everyone)
     if found is None or trials.is_worse(found, everyone):
         return None

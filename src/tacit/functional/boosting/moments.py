@@ -338,7 +338,7 @@ def _views(
 
 
 def _prepare_basis(layout: BlockLayout, own: Array, rough_y: Array, penalty: Penalty) -> tuple[Array, Array]:
-    """The basis and shrinkage of every predictor, from its own moments (predictors, size, size)."""
+    """Return the basis and shrinkage of every predictor, from its own moments (predictors, size, size)."""
     there = layout.columns < layout.width
     sizes = there.sum(axis=1)
     variance = np.trace(own, axis1=1, axis2=2) / sizes

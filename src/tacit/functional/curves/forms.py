@@ -113,7 +113,7 @@ def observations(
 
 
 def _on_grid(given: object, name: str) -> RawCurves:
-    """A `FDataGrid` of scikit-fda."""
+    """Read a `FDataGrid` of scikit-fda."""
     found: Any = given
     values, grids = _numbers(name, found.data_matrix), list(found.grid_points)
     plain = len(grids) == 1 and values.ndim == 3 and values.shape[2] == 1
@@ -126,7 +126,7 @@ def _on_grid(given: object, name: str) -> RawCurves:
 
 
 def _irregular(given: object, name: str) -> RawCurves:
-    """A `FDataIrregular` of scikit-fda."""
+    """Read a `FDataIrregular` of scikit-fda."""
     found: Any = given
     values, times = _numbers(name, found.values), _numbers(f"times of {name}", found.points)
     plain = values.size == times.size == len(values)
@@ -144,7 +144,7 @@ def _irregular(given: object, name: str) -> RawCurves:
 
 
 def _everywhere(given: object, name: str) -> RawCurves:
-    """A `FDataBasis` of scikit-fda, read on a grid that is dense against the functions it is made of."""
+    """Read a `FDataBasis` of scikit-fda on a grid that is dense against its basis functions."""
     found: Any = given
     domain = _range(given, name)
     points = DENSE * int(np.shape(found.coefficients)[-1]) + 1
@@ -162,7 +162,7 @@ def _range(given: Any, name: str) -> Domain:  # noqa: ANN401
 
 
 def _pairs(given: Sequence[tuple[object, object]], name: str) -> RawCurves:
-    """One pair of times and values for each subject."""
+    """Return one pair of times and values for each subject."""
     times: list[Array] = []
     values: list[Array] = []
     for row, (when, what) in enumerate(given):
@@ -191,7 +191,7 @@ def _is_row(given: Any) -> bool:  # noqa: ANN401
 
 
 def _headings(columns: Sequence[str], name: str) -> Array | None:
-    """The times that columns are named after; None if their names are words, all of them."""
+    """Return the times that columns are named after; None if their names are words, all of them."""
     found = {column: time for column in columns if (time := _time(column)) is not None}
     if len(found) == len(columns):
         return np.array(list(found.values()))
@@ -214,7 +214,7 @@ def _column(column: str, values: "pd.Series[Any]", name: str) -> Array:
 
 
 def _index(frame: "pd.DataFrame") -> tuple[str, ...] | None:
-    """The names of rows; numbers from 0 on are none."""
+    """Return the names of rows; numbers from 0 on are none."""
     import pandas as pd
 
     names = tuple(str(entry) for entry in cast("Sequence[Hashable]", frame.index))

@@ -87,7 +87,7 @@ def _fit_irregular(
 
 
 def _evaluate_basis(times: Array, ends: Rows, frame: Frame) -> Array:
-    """The functions of the basis at the times of every curve (observations, functions)."""
+    """Return the functions of the basis at the times of every curve (observations, functions)."""
     if frame.basis.pointwise:
         return contiguous(frame.basis.design(times))
     # Functions of numpy may round by where a number stands in an array; in one of a curve's own times that

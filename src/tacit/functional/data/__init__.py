@@ -131,7 +131,7 @@ def seed(setting: DesignSpec) -> DesignSample:
 
 
 def _operator(key: Key, size: int) -> Array:
-    """An operator between random orthonormal directions, of Frobenius norm sqrt 3."""
+    """Return an operator between random orthonormal directions, of Frobenius norm sqrt 3."""
     draws = key.generator()
     left, right = (np.linalg.qr(draws.standard_normal((size, len(SINGULAR))))[0] for _ in range(2))
     found = (left * np.array(SINGULAR)) @ right.T
@@ -240,7 +240,7 @@ class _Process:
 
 
 def _process(setting: DesignSpec) -> _Process:
-    """The components of the covariance exp(-(s - t)^2 / (2 length^2)), by Nystrom's method."""
+    """Return the components of the covariance exp(-(s - t)^2 / (2 length^2)), by Nystrom's method."""
     low, high = setting.domain
     span = high - low
     nodes, weights = np.polynomial.legendre.leggauss(NODES)

@@ -201,7 +201,7 @@ class RemoteCurves(SourceBase):
         return Subjects(found)
 
     def _own(self, name: str, file: str, folder: Path) -> "Curves":
-        """The curves in a file of a party; errors name the field of its settings, never what is in it."""
+        """Read the curves in a file of a party; errors name the field of its settings, never content."""
         from tacit.functional.curves import curves
         from tacit.functional.curves.forms import SUBJECT, wide
 

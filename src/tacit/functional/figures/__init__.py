@@ -443,7 +443,7 @@ def _spread_out(errors: Array, count: int) -> list[int]:
 
 
 def _band(residuals: Array, level: float) -> Array:
-    """The ends of the middle share of residuals at each time; straight over times at which there is none."""
+    """Return the middle interval of residuals at each time, interpolated over times without any."""
     some = np.flatnonzero((~np.isnan(residuals)).any(axis=0))
     places = np.arange(residuals.shape[1], dtype=np.float64)
     shares = (0.5 - level / 2, 0.5 + level / 2)
@@ -485,7 +485,7 @@ def pictures(
 
 
 def _surfaces(model: "Model") -> list[Figure]:
-    """The surfaces of the strongest predictors; those of one domain share a figure."""
+    """Draw the surfaces of the strongest predictors; those of one domain share a figure."""
     importance = model.importance
     order = sorted(model.selected, key=lambda name: -importance[name])
     groups: dict[tuple[float, float], list[str]] = {}
@@ -503,7 +503,7 @@ def _surfaces(model: "Model") -> list[Figure]:
 def _draw_domain(
     model: "Model", names: Sequence[str], domain: tuple[float, float], some: str
 ) -> tuple[Picture, str]:
-    """The surfaces of predictors of one domain, and where each is the farthest from 0."""
+    """Draw the surfaces of predictors of one domain, and where each is the farthest from 0."""
     s, t = (np.linspace(*ends, POINTS) for ends in (domain, model.frames[model.response].domain))
     found = {name: model.surface(name, s, t) for name in names}
     drawn = surfaces(found, s, t, provenance=MODELLED + some)

@@ -217,7 +217,7 @@ def _log_cosh(value: float) -> float:
 
 
 def _sampled_divergence(moments: Array, rate: float, order: int) -> float:
-    """One release after a draw, from the logarithms of its moments of order 2, 3, ... up to `order`.
+    """Return one release after a draw, from the logarithms of its moments of order 2, 3, ... up to `order`.
 
     Mironov, Talwar and Zhang (2019), section 3.3: the moment of the mixture is a binomial sum of those of its
     part. Their theorem 5 has the direction of a unit that is there as the worse one, for any noise that a
@@ -234,7 +234,7 @@ def _sampled_divergence(moments: Array, rate: float, order: int) -> float:
 
 
 def _log1p_exp(logs: Array) -> float:
-    """The logarithm of 1 plus the sum of the exponentials."""
+    """Return the logarithm of 1 plus the sum of the exponentials."""
     whole = float(logsumexp(logs))
     return whole + math.log1p(math.exp(-whole)) if whole > 0 else math.log1p(math.exp(whole))
 

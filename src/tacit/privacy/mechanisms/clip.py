@@ -107,7 +107,7 @@ def row_lengths(rows: Array, squared: bool, found: Array) -> None:
 
 @compiled_sums
 def _length(row: Array, unit: float, squared: bool) -> float:
-    """The length of one row, in multiples of `unit`."""
+    """Return the length of one row, in multiples of `unit`."""
     total = 0.0
     if squared:
         for number in range(len(row)):

@@ -59,7 +59,7 @@ def _streams(values: Array, scale: float, keys: Sequence[Key], law: bytes) -> tu
 
 
 def _add_on_grid(values: Array, scale: float, noise: Array) -> Array:
-    """The values plus noise of scale 1, on the grid; `noise` is used up."""
+    """Return the values plus noise of scale 1, on the grid; `noise` is used up."""
     from tacit.privacy.mechanisms.normal import scale_to_grid
 
     step = 2.0 ** (math.floor(math.log2(scale)) - GRID_BITS)

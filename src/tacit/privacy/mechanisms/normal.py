@@ -75,7 +75,7 @@ def _invert(words: Words, table: Array, found: Array) -> int:
 
 @lru_cache(maxsize=1)
 def _table() -> Array:
-    """The coefficients of all pieces, level by level, piece by piece, from the highest degree down."""
+    """Return the coefficients of all pieces, level by level, piece by piece, from the highest degree down."""
     nodes = np.cos(np.pi * (np.arange(DEGREE + 1) + 0.5) / (DEGREE + 1))
     shares = (np.arange(PIECES)[:, None] + (nodes + 1) / 2) / (2 * PIECES)
     values = ndtri(shares * 16.0 ** -np.arange(LEVELS)[:, None, None])

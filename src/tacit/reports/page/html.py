@@ -160,7 +160,7 @@ def _safe(text: str) -> "Markup":
 
 
 def _row(cells: Sequence[str], numbers: Sequence[bool]) -> "Markup":
-    """The cells of a row; the first one names it."""
+    """Render the cells of a row; the first one names it."""
     from markupsafe import escape
 
     parts: list[str] = []
@@ -249,7 +249,7 @@ def _page(title: str, sections: Sequence[Section]) -> Page:
 
 
 def _run(run: Mapping[str, Any], sentences: Sequence[str]) -> list[Section]:
-    """The header, the scores and the statement."""
+    """Render the header, the scores and the statement."""
     header, rows = score_table(run)
     scores = Grid("Scores on held-out records", tuple(header), tuple(tuple(row) for row in rows))
     table: list[Block] = [scores] if len(header) > 1 else []

@@ -220,7 +220,7 @@ def _people(axes: Axes, settings: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _person() -> Outline:
-    """A head on a pair of shoulders."""
+    """Return the outline of a person: a head on shoulders."""
     body = Affine2D().scale(0.5, 0.75).translate(0.0, -0.6).transform_path(Outline.wedge(0, 180))
     return Outline.make_compound_path(Outline.circle((0.0, 0.5), 0.3), body)
 

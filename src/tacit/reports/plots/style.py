@@ -283,7 +283,7 @@ def to_drawable(words: str) -> str:
 
 
 def _fonts(weight: str) -> tuple[str, ...]:
-    """The files of the fonts that matplotlib draws in."""
+    """Return the files of the fonts that matplotlib draws in."""
     found: list[str] = []
     for family in FontProperties().get_family():
         with suppress(ValueError):
@@ -294,7 +294,7 @@ def _fonts(weight: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)
 def _common(*weights: tuple[str, ...]) -> frozenset[int]:
-    """The letters that fonts of all weights have."""
+    """Return the letters that fonts of all weights have."""
     first, *others = (
         frozenset[int]().union(*(FT2Font(font).get_charmap() for font in fonts)) for fonts in weights
     )

@@ -201,7 +201,7 @@ def training(
 def _parts(
     run: "PlottableRun | pd.DataFrame",
 ) -> "tuple[pd.DataFrame, Record | None, Statement | None]":
-    """The history of a run, its record and its promise; of a history, itself alone."""
+    """Return the history of a run, its record and its promise; of a history, itself alone."""
     import pandas as pd
 
     if isinstance(run, pd.DataFrame):
@@ -228,7 +228,7 @@ def _series(history: "pd.DataFrame", name: str) -> tuple[Array, Array]:
 
 
 def _chosen_round(history: "pd.DataFrame", record: Record | None) -> int:
-    """The round that the model is of, if not of the last; else 0."""
+    """Return the round that the model is of, if not of the last; else 0."""
     return record.chosen if record is not None and 0 < record.chosen < len(history) else 0
 
 

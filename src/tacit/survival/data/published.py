@@ -324,7 +324,7 @@ def _file(package: str, path: str) -> Path:
 
 
 def _card(name: str, about: Mapping[str, Any]) -> Card:
-    """The card of a set, as `cards.toml` describes it."""
+    """Return the card of a set, as `cards.toml` describes it."""
     said = dict(about)
     reader, options = said.pop("reader", name.replace("-", "_")), said.pop("options", {})
     return Card(read=partial(_READERS[reader], **options), **said)

@@ -223,7 +223,7 @@ class RemoteRecords(SourceBase):
         return table if site is None else replace(table, sites=frame[site].to_numpy(dtype=np.str_))
 
     def _own(self, held: SiteRecordsConfig, folder: Path, place: str) -> Table:
-        """The records of a site, its columns under the names that are agreed."""
+        """Return the records of a site, its columns under the names that are agreed."""
         import pandas as pd
 
         known = [*self.columns, *self._targets.values()]

@@ -291,7 +291,7 @@ class Csv(SourceBase):
         return with_scaling(features, self._rules, place)
 
     def _test(self, encoding: Encoding, columns: tuple[str, ...]) -> Table | None:
-        """The public records to score on; their features in the order of the others."""
+        """Return the public records to score on; their features in the order of the others."""
         if self.test is None:
             return None
         frame, place = self._read(self.test, None), Path(self.test).name

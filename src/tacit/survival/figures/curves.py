@@ -261,7 +261,7 @@ def _note(named: Mapping[str, Estimate]) -> str:
 def _with_risk_table(
     named: Mapping[str, Estimate], title: str, unit: str | None, up: str
 ) -> tuple[Picture, Axes]:
-    """A figure with axes for curves, and the numbers at risk in a table below them."""
+    """Return a figure with axes for curves, and the numbers at risk in a table below them."""
     rows = ROW * len(named)
     figure = picture(HEIGHT + rows, title, _note(named))
     parts = figure.add_gridspec(2, 1, height_ratios=[HEIGHT - 0.8, rows])
@@ -311,7 +311,7 @@ def _line(axes: Axes, found: Estimate, kind: str, shade: str, width: float = 1.5
 def _multiples(
     named: Mapping[str, Estimate], everybody: Estimate | None, title: str, unit: str | None
 ) -> Picture:
-    """A small panel for each site, the curve of all sites in gray behind it."""
+    """Draw a small panel for each site, the curve of all sites in gray behind it."""
     down = -(-len(named) // ACROSS)
     behind = " Gray: all sites." if everybody is not None else ""
     figure = picture(0.4 + 1.15 * down, title, _note(named) + behind)

@@ -162,7 +162,7 @@ def readable_unit(column: str, fits: Sequence[CoxFit]) -> float:
 def _rows(
     column: str, unit: float, fits: Mapping[str, CoxFit], order: Sequence[str], pooled: str
 ) -> list[Row]:
-    """A heading and a row for each fit that has the column; without a heading if there is one fit alone."""
+    """Draw a heading and a row for each fit with the column; no heading for a single fit."""
     named = column if unit == 1 else f"{column}, per {unit:g}"
     own = [name for name in order if column in fits[name].columns]
     places = [fits[name].columns.index(column) for name in own]
@@ -343,7 +343,7 @@ def _legend(drawn: Sequence[Rows], found: "Effects", features: str, models: int)
 
 
 def _axis(axes: Axes, names: Sequence[str], drawn: Sequence[Rows], found: "Effects") -> None:
-    """A row for each name, and an axis that holds every dot."""
+    """Draw a row for each name, and an axis that holds every dot."""
     values = np.array([value for rows in drawn for row in rows for value in row])
     tidy(axes, _measure(found), "")
     least = LEAST_WEIGHT if found.when is None else LEAST_POINTS
@@ -365,7 +365,7 @@ def _draw(axes: Axes, rows: Rows, found: "Effects", shade: str, shift: float) ->
 
 
 def _asides(row: tuple[float, ...], found: "Effects") -> str:
-    """The numbers of a row as text."""
+    """Draw the numbers of a row as text."""
     decimals = 2 if found.when is None else 1
     return ", ".join(f"{_unit(found) * value:+.{decimals}f}".replace("-", MINUS) for value in row)
 

@@ -292,7 +292,7 @@ def pair_sums(table: Table, beta: Array) -> Array:
 
 
 def _by_record(table: Table, risk: Array) -> tuple[Array, Array]:
-    """The concordant pairs of each record, ties counting one half, and all its pairs (records,)."""
+    """Return the concordant pairs of each record, ties counting one half, and all its pairs (records,)."""
     time, event = table.targets["time"], table.targets["event"] == 1
     first = np.flatnonzero(event)
     first = first[np.argsort(time[first], kind="stable")]

@@ -280,7 +280,7 @@ class BreslowQuery(FinalQueryBase):
 
 @lru_cache(maxsize=2)
 def _follow_up(ends: tuple[float, ...], unit: float, table: Table) -> tuple[Integers, Array, Array]:
-    """The interval of each event, one beyond the last where there is none; exposures in units; weights."""
+    """Return the interval of each event (one beyond the last without one), exposures in units, weights."""
     found = np.asarray(ends)
     own = np.searchsorted(found, table.targets["time"], side="left")
     seen = np.where(table.targets["event"] > 0, own, len(ends))

@@ -105,7 +105,7 @@ class IncidenceLoss(GridLoss):
         return seen, self._open(targets["time"])
 
     def _ranking_gradient(self, chances: Array, targets: Mapping[str, Array], present: Marks) -> Array:
-        """The gradient of the ranking term in the scores."""
+        """Return the gradient of the ranking term in the scores."""
         slope = self._ranking_term(chances, targets, present)[1]
         parts = slope.reshape(*chances.shape[:-1], self.causes, len(self.ends))
         inner = np.cumsum(parts[..., ::-1], axis=-1)[..., ::-1].reshape(chances.shape)
@@ -116,7 +116,7 @@ class IncidenceLoss(GridLoss):
     def _ranking_term(
         self, chances: Array, targets: Mapping[str, Array], present: Marks
     ) -> tuple[Array, Array]:
-        """The ranking term of each unit, and its slope in the incidences; see `ranking.compare`."""
+        """Return the ranking term of each unit, and its slope in the incidences; see `ranking.compare`."""
         # Loads numba, which is not needed without ranking.
         weight = targets["weight"] if "weight" in targets else np.ones(present.shape)
         by_unit = (math.prod(present.shape[:-1]), present.shape[-1])
@@ -188,7 +188,7 @@ def compare(
 
 @compiled
 def _first(marks: Array, places: int) -> int:
-    """The first mark, or behind the last place if there is none."""
+    """Return the position of the first mark; one beyond the last if there is none."""
     for place in range(places):
         if marks[place] > 0:
             return place

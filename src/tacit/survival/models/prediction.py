@@ -146,7 +146,7 @@ class GridModel(ABC):
         return np.where(late, np.nan, found)
 
     def _surviving(self, hazard: Array, times: ArrayLike) -> Array:
-        """The chance of being event-free at each time, from cumulative hazards at the ends; held after it."""
+        """Return survival at each time, from cumulative hazards at the ends; constant after the last."""
         return exp(-self._at(hazard, times))
 
     def _at(self, hazard: Array, times: ArrayLike) -> Array:

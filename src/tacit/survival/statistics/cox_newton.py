@@ -375,7 +375,7 @@ class NewtonState:
         return replace(self, step=self.step / 2, asked=self.asked + 1, halved=self.halved + 1)
 
     def _accept(self, slope: Slope, events: float, columns: Sequence[str], ridge: float) -> "NewtonState":
-        """The climb at its trial, and the step from there."""
+        """Accept the trial point, and compute the step from there."""
         assert self.null is not None
         beta, asked = self.trial, self.asked + 1
         if self.here is None:
@@ -484,7 +484,7 @@ def _has_maximum(here: Slope, null: Slope, ridge: float) -> bool:
 
 
 def _flat_direction(here: Slope, null: Slope) -> Array:
-    """A combination of columns along which the likelihood is flat by now, although it was not at 0; or zeros.
+    """Return a combination of columns along which the likelihood became flat, unlike at 0; or zeros.
 
     Dummies of a factor whose reference has no events grow together, and each of them keeps its own curvature.
     """

@@ -335,7 +335,7 @@ def _weights(times: Array, until: float, spread: bool) -> Array:
 
 
 def _noise(exits: Exits, pieces: Array, steps: Array, exposed: Array) -> float:
-    """The variance that noise alone gives to the area, by the delta method, cell by cell."""
+    """Return the variance that noise alone gives to the area, by the delta method, cell by cell."""
     if not exits.variance:
         return 0.0
     left, stays = exposed - steps, 1 if exits.entered is None else 2

@@ -96,7 +96,7 @@ class CountOptions:
         return LifeTable(ends, cells, tuple(tables), by, left.variance, exact, provenance, late, labels)
 
     def _require_same_table(self, table: LifeTable) -> LifeTable:
-        """The table itself; refuse options by which it would have to be counted anew."""
+        """Return the table itself; refuse options by which it would have to be counted anew."""
         paid = (self.grid, self.epsilon, self.ledger, self.key)
         new = bool(self.delta) or any(given is not None for given in paid)
         require(not new, "life table", "a new grid or epsilon", "used with its own grid and price")

@@ -214,7 +214,7 @@ class DifferentialPrivacy:
         return self.compute_privacy_budget(1, num_clients)[1]
 
     def _single(self, law: NoiseLaw, sensitivity: float, epsilon: float | None) -> Release:
-        """One answer of the given sensitivity."""
+        """Return one answer of the given sensitivity."""
         require_positive("sensitivity", sensitivity)
         promised = self.epsilon if epsilon is None else epsilon
         needed = accounting.calibrate(epsilon=promised, delta=self._delta(law), mechanism=law)

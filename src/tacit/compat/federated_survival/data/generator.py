@@ -92,7 +92,7 @@ class DataGenerator:
         return frame.rename(columns={"event": "status"})
 
     def _next_seed(self) -> int:
-        """The seed of the next table; that of the first is `random_state` itself."""
+        """Return the seed of the next table; that of the first is `random_state` itself."""
         seed, number = seed_of(self.config.random_state), self._drawn
         self._drawn += 1
         return seed if number == 0 else int((Key(seed) / "table" / number).generator().integers(2**63))
