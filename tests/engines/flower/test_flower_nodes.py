@@ -211,6 +211,55 @@ def test_a_node_that_went_away_while_it_was_asked_is_given_up() -> None:
     assert "Node Unavailable" in answer.detail
 
 
+class Leaving(Grid):
+    """A grid whose one node is gone for some looks once it was asked, and fails what it was asked."""
+
+    def __init__(self, looks: int) -> None:
+        super().__init__({})
+        self.away, self._looks = 0, looks
+        self.nodes = {11: self._leave}
+
+    def _leave(self, number: str, node: int, content: bytes) -> list[Reply]:
+        if content != WHO and self._looks:
+            self.away, self._looks = self._looks, 0
+            return unavailable(number, node, content)
+        return site("oslo")(number, node, content)
+
+    def get_node_ids(self) -> list[int]:
+        self.away = max(self.away - 1, 0)
+        return [] if self.away else super().get_node_ids()
+
+
+def test_after_an_outage_of_the_superlink_nodes_that_come_back_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Without an outage the node is not waited for.
+    assert isinstance(ask(nodes(Leaving(20)), "oslo")["oslo"], NoReply)
+    # Every call counts as one that took long.
+    monkeypatch.setattr(flower, "OUTAGE", -1.0)
+    grid = Leaving(20)
+    assert ask(nodes(grid), "oslo") == {"oslo": b"oslo:hello"}
+    assert len(grid.asked(b"hello")) == 2
+    # Not for ever, and not beyond the exchange.
+    monkeypatch.setattr(flower, "RETURN", 0.05)
+    assert isinstance(ask(nodes(Grid({})), "oslo")["oslo"], NoReply)
+    monkeypatch.setattr(flower, "RETURN", SOON)
+    assert isinstance(ask(nodes(Grid({})), "oslo", seconds=0.05)["oslo"], NoReply)
+
+
+def test_what_an_outage_of_the_superlink_has_failed_was_no_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flower, "OUTAGE", -1.0)
+    failures = iter(range(5))
+
+    def shaky(number: str, node: int, content: bytes) -> list[Reply]:
+        failed = content != WHO and next(failures, None) is not None
+        return (unavailable if failed else site("oslo"))(number, node, content)
+
+    grid = Grid({11: shaky})
+    assert ask(nodes(grid), "oslo") == {"oslo": b"oslo:hello"}
+    assert len(grid.asked(b"hello")) == 6
+
+
 def test_a_site_that_comes_back_through_another_node_is_found() -> None:
     grid = Grid({11: site("oslo")})
     exchange = nodes(grid)

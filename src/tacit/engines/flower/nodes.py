@@ -7,11 +7,12 @@ nor numpy. Flower's own identities only find the way. Who wrote a letter is in i
 """
 
 import logging
+import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import Empty, Queue
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
@@ -41,6 +42,10 @@ SHARE = 0.05
 GREETING = 60.0
 # Attempts per site in one exchange: again after its node failed, since a guard repeats its answer.
 TRIES = 2
+# A call of Flower that takes longer, in seconds, has outlasted an outage of the SuperLink. Nodes are back
+# within that many seconds more: they try again after 20 at most, and report every 30; the SuperLink takes one
+# that has not reported for 60 for gone, and fails what it was asked.
+OUTAGE, RETURN = 10.0, 90.0
 
 _RECORD = "tacit"
 _CONTENT = "content"
@@ -190,6 +195,8 @@ class _Reply:
     node: int
     content: "bytes | NoReply | BaseException"
     failed: bool = False
+    # True if the SuperLink was away meanwhile.
+    outlasted: bool = False
 
 
 class Nodes:
@@ -221,20 +228,28 @@ class Nodes:
         self._compose = compose
         self._pause = pause
         self._sites: dict[int, str] = {}
+        # When the SuperLink came back from its last outage.
+        self._back = -math.inf
 
     def __call__(self, sent: Mapping[str, bytes], seconds: float) -> "dict[str, bytes | NoReply]":
         """Exchange messages with sites; return each site's answer, or the reason that it has none in time.
 
-        A site whose node is not connected is not waited for.
+        A site whose node is not connected is not waited for, unless the SuperLink has just been away.
         """
         exchange = _Exchange(sent, time.monotonic() + seconds)
         while True:
             if exchange.absent:
                 self._send(exchange)
+            left = exchange.until - time.monotonic()
             if not exchange.under_way:
-                break
+                returning = self._back + RETURN - time.monotonic()
+                if not exchange.absent or min(left, returning) <= 0:
+                    break
+                time.sleep(min(left, returning, 10 * self._pause))
+                exchange.greeted.clear()
+                continue
             try:
-                self._take(exchange, exchange.come.get(timeout=max(0.0, exchange.until - time.monotonic())))
+                self._take(exchange, exchange.come.get(timeout=max(0.0, left)))
             except Empty:
                 break
         return {name: self._answer(exchange, name, seconds) for name in sent}
@@ -286,12 +301,15 @@ class Nodes:
         try:
             begun = time.monotonic()
             (number,) = self._grid.push_messages([self._compose(content, node, until - begun)])
+            outlasted = self._mark_outage(begun)
             if number is None:
                 raise Refused("it did not accept the message")
             while (now := time.monotonic()) < until:
-                for reply in self._grid.pull_messages([number]):
+                replies = self._grid.pull_messages([number])
+                outlasted = self._mark_outage(now) or outlasted
+                for reply in replies:
                     if reply.metadata.reply_to_message_id == number:
-                        come.put(_read(node, reply))
+                        come.put(replace(_read(node, reply), outlasted=outlasted))
                         return
                     log.warning("a reply to another message came from node %s, and was put aside", node)
                 time.sleep(min(max(pause, SHARE * (now - begun)), until - now))
@@ -304,6 +322,14 @@ class Nodes:
             # By this Flower says that the run is over.
             come.put(_Reply(node, error))
 
+    def _mark_outage(self, since: float) -> bool:
+        """Note that the SuperLink was away if a call that began then took too long; return if so."""
+        now = time.monotonic()
+        if now - since <= OUTAGE:
+            return False
+        self._back = now
+        return True
+
     def _take(self, exchange: _Exchange, come: _Reply) -> None:
         name = exchange.under_way.pop(come.node)
         if isinstance(come.content, BaseException):
@@ -315,6 +341,8 @@ class Nodes:
         else:
             log.warning("%s: %s", name, come.content.detail)
             exchange.troubles[name] = come.content
+            # What an outage has failed was no attempt.
+            exchange.asked[name] -= come.outlasted
             self._sites.pop(come.node, None)
             exchange.greeted.discard(come.node)
 
@@ -355,13 +383,17 @@ class Nodes:
             except BaseException as error:
                 errors.append(error)
 
-        looking = threading.Thread(target=look, name="looking for nodes", daemon=True)
+        looking, begun = (
+            threading.Thread(target=look, name="looking for nodes", daemon=True),
+            time.monotonic(),
+        )
         looking.start()
         looking.join(max(0.0, until - time.monotonic()))
         if errors:
             raise _unreachable(errors[0])
         if looking.is_alive():
             log.warning("the SuperLink cannot be reached")
+        _ = self._mark_outage(begun)
         return tuple(found)
 
 
