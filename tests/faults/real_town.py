@@ -36,7 +36,7 @@ SMALL = [
     "sites.count=3", "rounds=5", "data.records=300", "task.cuts=5", "task.hidden=[4]", "baselines=false"
 ]  # fmt: skip
 # How long to wait for what takes a round or two, and for what takes a whole run, in seconds.
-SOON, LONG = 180.0, 420.0
+SOON, LONG = 600.0, 1200.0
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "COLUMNS": "1000"}
 
 
