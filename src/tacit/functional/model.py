@@ -192,17 +192,17 @@ class Model:
 
     def score(self, given: Mapping[str, object], response: object) -> dict[str, float]:
         """Score the model on new subjects: R2, the relative integrated square error, and others."""
-        seen, times = self._observed(response)
+        seen, times = self._true_values(response)
         return scores(seen, self.predict(given, times), times)
 
     def score_mean(self, response: object) -> dict[str, float]:
         """Score the mean curve of new subjects as the prediction for each of them."""
-        seen, times = self._observed(response)
+        seen, times = self._true_values(response)
         known = np.isfinite(seen)
         mean = np.where(known, seen, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
         return scores(seen, np.broadcast_to(mean, seen.shape), times)
 
-    def _observed(self, response: object) -> tuple[Array, Array]:
+    def _true_values(self, response: object) -> tuple[Array, Array]:
         """Return the true curves of new subjects (subjects, times), and their times."""
         frame = self.frames[self.response]
         true = curves(

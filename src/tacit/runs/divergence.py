@@ -114,7 +114,7 @@ def find_lost(task: TaskBase, states: Array, cohort: Cohort) -> list[int]:
     ]
 
 
-def find_unsettled(task: TaskBase, states: Array, start: Array, cohort: Cohort, key: Key) -> list[int]:
+def find_diverged(task: TaskBase, states: Array, start: Array, cohort: Cohort, key: Key) -> list[int]:
     """Return the places of sites whose training diverged.
 
     Their own loss is above that of the start, or a round of much shorter steps lowers it at once, because

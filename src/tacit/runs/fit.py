@@ -37,7 +37,7 @@ from tacit.reports.dpia_form import TABLE, Answers
 from tacit.runs.clusters import own_records, score_clusters, weighted_mean
 from tacit.runs.context import RunContext, digest
 from tacit.runs.directory import EXPERIMENT, LEDGER, PROVENANCE, Directory
-from tacit.runs.divergence import SLOWER, find_lost, find_unsettled, mean_loss, slower
+from tacit.runs.divergence import SLOWER, find_diverged, find_lost, mean_loss, slower
 from tacit.runs.queries import final_query_of, initial_query_of, with_saved_answers
 from tacit.runs.run import Run, count_sizes, is_over, judge, read, require_sound, write
 from tacit.runs.setup import prepare
@@ -422,7 +422,7 @@ def train_safely(
     states = _train(task, start, cohort, rounds, key, tell)
     work, mended = task.at_round(rounds, rounds), set[str]()
     for share in SLOWER:
-        bad = find_unsettled(work, states, start, replace(cohort, mean_site_size=None), key / "settled")
+        bad = find_diverged(work, states, start, replace(cohort, mean_site_size=None), key / "settled")
         again = slower(task, share)
         if not bad or again is None:
             break
@@ -437,7 +437,7 @@ def train_safely(
     states[lost] = np.nan
     failed = [cohort.names[place] for place in lost]
     notes = [
-        f"training of the baseline {_named(names)} diverged and {what}"
+        f"training of the baseline {_name_baseline(names)} diverged and {what}"
         for names, what in (
             (sorted(mended.difference(failed)), "was repeated with a smaller learning rate"),
             (failed, "is not shown"),
@@ -447,7 +447,7 @@ def train_safely(
     return _close(task, states, cohort, key), tuple(notes)
 
 
-def _named(names: Sequence[str]) -> str:
+def _name_baseline(names: Sequence[str]) -> str:
     return "pooled" if list(names) == ["pooled"] else f"alone ({', '.join(names)})"
 
 

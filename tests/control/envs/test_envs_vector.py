@@ -3,6 +3,7 @@
 import gc
 import os
 import warnings
+from contextlib import closing
 from pathlib import Path
 
 import gymnasium
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from tacit.control.envs.vector import GymnasiumVectorEnv, deal, make_vector_env, spaces_of
+from tacit.control.envs.spaces import open_env, require_spaces
+from tacit.control.envs.vector import GymnasiumVectorEnv, deal, make_vector_env
 from tacit.control.networks import NetworkShape
 from tacit.errors import InvalidValue
 from tacit.sites.environments import World
@@ -194,6 +196,12 @@ def test_observations_of_any_kind_that_can_be_flattened_are(space, inputs):
     with opened([World(Shows)], 2, inputs=inputs) as stage:
         played = stage.play(start(shape), shape, 4, 0.9, 1.0)
     assert played.observations.shape == (4, 2, inputs)
+
+
+def spaces_of(world, place=""):
+    """Return the number of inputs in an observation, and of actions."""
+    with closing(open_env(world, place)) as env:
+        return require_spaces(world, env, place)
 
 
 def test_gymnasium_says_how_many_inputs_and_actions_there_are():

@@ -30,20 +30,6 @@ MAKING = ("max_episode_steps",)
 LANDER_SPACES = (8, 4)
 
 
-def spaces_of(world: World, place: str = "") -> tuple[int, int]:
-    """Return the number of inputs in an observation, and of actions.
-
-    Args:
-        world: The world; it is opened to see, and closed.
-        place: Its owner, for messages.
-    """
-    env = open_env(world, place)
-    try:
-        return require_spaces(world, env, place)
-    finally:
-        env.close()
-
-
 def open_env(world: World, place: str = "") -> "Env":
     """Open the environment, or refuse with the reason; the caller closes it."""
     require_extra("gymnasium", "control", f"env = {quote(world.name)}")

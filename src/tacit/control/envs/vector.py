@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tacit.control.envs.spaces import env_failure, flattener, open_env, require_spaces, strip_wrappers
-from tacit.control.envs.spaces import spaces_of as spaces_of
 from tacit.control.networks import NetworkShape
 from tacit.control.rollout import Floats, Rollout
 from tacit.errors import InvalidValue, require, require_count
