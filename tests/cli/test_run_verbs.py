@@ -188,7 +188,7 @@ def test_the_ledger_of_a_resumed_run_verifies_with_the_epsilon_of_the_run(folder
 
 
 def test_a_run_is_shown_as_it_was_printed(folder, done):
-    shown = tacit(folder, "show", "whole")
+    shown = told(folder, "show", "whole")
     assert (shown.returncode, shown.stderr) == (0, "")
     assert shown.stdout == done.stdout
 
@@ -257,6 +257,7 @@ def test_a_wrong_word_is_a_document_too(folder):
     assert "survvival" in answer.stderr
 
 
+@pytest.mark.slow
 def test_without_colours_a_terminal_still_shows_one_line(folder):
     screen, stderr = pty.openpty()
     words = [

@@ -74,7 +74,7 @@ def scattered(seed: int, basis: BSplines | Fourier, many: int) -> Curves:
 
 @pytest.mark.parametrize("basis", BASES, ids=lambda basis: f"{basis.kind}-{basis.size}")
 @pytest.mark.parametrize("smooth", [0.0, 1e-4])
-@settings(max_examples=5)
+@settings(max_examples=3)
 @given(seed=st.integers(0, 2**30), many=st.integers(1, MOST), days=st.integers(25, 60), own=st.booleans())
 def test_coordinates_have_the_same_bits_in_any_company_and_order(basis, smooth, seed, many, days, own):
     whole, draws = frame(basis), np.random.default_rng(seed)

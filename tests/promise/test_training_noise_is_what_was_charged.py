@@ -353,7 +353,7 @@ def test_the_sensitivity_of_a_training_step_is_reached(network, law):
 
 
 @pytest.mark.parametrize("network", NETWORKS)
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(
     features=features_of_a_site,
     record=arrays.arrays(np.float64, (1, 3), elements=st.floats(-1e3, 1e3)),

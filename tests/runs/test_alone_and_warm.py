@@ -320,28 +320,30 @@ def test_as_many_rounds_with_one_model_as_there_are_rounds_are_refused(tmp_path,
 # A run that is cut off.
 
 
-@pytest.mark.parametrize("calls", [1, 2, 3, 5], ids=["first", "during", "last", "after"])
 @pytest.mark.parametrize(
     ("by", "promise"),
     [("direction", Open(participation=0.6)), ("weights", Open()), ("direction", SITES)],
     ids=["some come", "weights", "noise"],
 )
-def test_what_is_remembered_outlasts_a_crash_to_the_last_bit(tmp_path, monkeypatch, by, promise, calls):
+def test_what_is_remembered_outlasts_a_crash_to_the_last_bit(tmp_path, monkeypatch, by, promise):
     federation, clusters = hospitals(), replace(WARM, by=by)
     choices = {"privacy": promise, "clusters": clusters, "rounds": 7, "seed": 2}
     whole = fit(HAZARD, federation, **choices, out=tmp_path / "whole")
-    with monkeypatch.context() as power:
-        cut_off(power, calls)
-        with pytest.raises(Cut):
-            fit(HAZARD, federation, **choices, out=tmp_path / "cut")
-    assert Directory(tmp_path / "cut").checkpoint().kept["trails"].shape == (9, whole.state.shape[1])
-    resumed = fit(HAZARD, federation, **choices, out=tmp_path / "cut", resume=True)
-    assert np.array_equal(resumed.state, whole.state)
-    told = [[(entry.clusters, entry.scores) for entry in run.record.rounds] for run in (resumed, whole)]
-    assert told[0] == told[1]
-    assert resumed.privacy.epsilon == whole.privacy.epsilon
-    kept = [Directory(tmp_path / name).checkpoint().kept["trails"] for name in ("cut", "whole")]
-    assert np.array_equal(*kept, equal_nan=True)
+    # In the first of the rounds with one model, during them, in their last, and after them.
+    for calls in (1, 2, 3, 5):
+        place = tmp_path / f"cut {calls}"
+        with monkeypatch.context() as power:
+            cut_off(power, calls)
+            with pytest.raises(Cut):
+                fit(HAZARD, federation, **choices, out=place)
+        assert Directory(place).checkpoint().kept["trails"].shape == (9, whole.state.shape[1])
+        resumed = fit(HAZARD, federation, **choices, out=place, resume=True)
+        assert np.array_equal(resumed.state, whole.state)
+        told = [[(entry.clusters, entry.scores) for entry in run.record.rounds] for run in (resumed, whole)]
+        assert told[0] == told[1]
+        assert resumed.privacy.epsilon == whole.privacy.epsilon
+        kept = [Directory(path).checkpoint().kept["trails"] for path in (place, tmp_path / "whole")]
+        assert np.array_equal(*kept, equal_nan=True)
 
 
 def test_a_run_that_is_not_a_rehearsal_pays_no_round_twice_after_a_crash(tmp_path, monkeypatch):

@@ -201,7 +201,7 @@ def test_every_task_that_a_file_can_name_is_compared_here():
 
 
 @pytest.mark.parametrize("kind", TASKS)
-@settings(max_examples=15, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_python_file_and_directory_of_one_choice_have_the_same_tickets(kind, data):
     document, other = data.draw(documents(kind))
@@ -228,7 +228,7 @@ def test_python_file_and_directory_of_one_choice_have_the_same_tickets(kind, dat
 
 
 @pytest.mark.parametrize("kind", TASKS)
-@settings(max_examples=10, suppress_health_check=list(HealthCheck))
+@settings(max_examples=5, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_choices_that_differ_have_tickets_that_differ(kind, data):
     found = []

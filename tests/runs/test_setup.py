@@ -101,7 +101,7 @@ def assert_planned(asked: Experiment, releases: list[Release], epsilon: float | 
 
 
 @pytest.mark.parametrize("kind", PRIVATE)
-@settings(max_examples=12, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@settings(max_examples=6, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(data=st.data())
 def test_a_plan_and_the_run_it_is_of_have_one_price(kind, data):
     asked = drawn(data, kind)
@@ -118,7 +118,7 @@ def test_a_plan_and_the_run_it_is_of_have_one_price(kind, data):
 
 
 @pytest.mark.parametrize("kind", KINDS["task"])
-@settings(max_examples=12, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@settings(max_examples=6, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 @given(data=st.data())
 def test_what_a_plan_refuses_a_run_refuses_with_the_same_words(kind, data):
     asked = drawn(data, kind)

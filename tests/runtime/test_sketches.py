@@ -121,7 +121,7 @@ def scaled(features, days, event, rows):
 @pytest.mark.parametrize("order", ["kept", "shuffled"])
 def test_folds_of_many_people_with_the_same_days_are_recognised_behind_a_scaler(order):
     # In a fold the order is kept; where it is not, the levels of features are left.
-    count, draws = 30_000, np.random.default_rng(0)
+    count, draws = 8_000, np.random.default_rng(0)
     table, index = clinic(1, count, levels=order == "shuffled"), Index()
     fold = np.arange(count) % 4
     entry = None
