@@ -290,20 +290,20 @@ def test_worlds_that_may_not_repeat_are_paid_for_again_and_never_let_out_twice_f
 
 
 @pytest.mark.parametrize(
-    ("privacy", "choices"),
+    ("privacy", "choices", "every"),
     [
-        (PRIVATE, {}),
-        (REHEARSAL, {"task": replace(TASK, normalise="sites")}),
-        (Open(), {"clusters": Clusters(count=2, by="direction", warm=1)}),
+        (PRIVATE, {}, 7),
+        (REHEARSAL, {"task": replace(TASK, normalise="sites")}, 13),
+        (Open(), {"clusters": Clusters(count=2, by="direction", warm=1)}, 13),
     ],
     ids=["private", "observations asked for", "clustered"],
 )  # fmt: skip
 def test_a_run_killed_before_steps_that_change_the_disk_is_resumed_to_the_same_bits(
-    tmp_path, privacy, choices
+    tmp_path, privacy, choices, every
 ):
     complete = Trial(tmp_path / "whole", privacy=privacy, choices=choices)
     whole, stages = complete.go(), set()
-    for at in count(1, 7):
+    for at in count(1, every):
         trial = Trial(tmp_path / f"run-{at}", privacy=privacy, choices=choices)
         if not dying(trial, at):
             break
