@@ -36,8 +36,8 @@ def forget():
     from tacit.privacy import accounting
     from tacit.privacy.accounting import pld
 
-    accounting._composed.cache_clear()
-    pld.single.cache_clear()
+    for known in (accounting.epsilon_of, accounting._coarse_bound, pld.single):
+        known.cache_clear()
 
 
 def dp_accounting(question, value, rate, steps):

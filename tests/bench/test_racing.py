@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from bench import racing, sides
+from bench.accounting import forget
 from bench.racing import Different, Growth, Race, Recorded, Stable, grown, run, slope
 from bench.sides import Failed, Spent
+from tacit.privacy import accounting
+from tacit.privacy.accounting import pld
 
 sys.path.insert(0, str(sides.ROOT / "tests" / "bench"))
 import made_up_sides as made_up
@@ -100,6 +103,14 @@ def test_memory_is_that_of_a_process_of_its_own(stable):
     (much,), (little,) = (list(run(contest, stable)) for contest in contests)
     assert much["peak_megabytes"]["theirs"] - little["peak_megabytes"]["theirs"] > 350
     assert much["ratio"] == pytest.approx(1, abs=0.1)
+
+
+def test_a_race_of_accounting_begins_with_nothing_remembered():
+    known = (accounting.epsilon_of, accounting._coarse_bound, pld.single)
+    accounting.calibrate(1.0, 1e-5, 3, rate=0.1)
+    assert all(one.cache_info().currsize for one in known)
+    forget()
+    assert not any(one.cache_info().currsize for one in known)
 
 
 def test_goals_may_differ_among_peers():

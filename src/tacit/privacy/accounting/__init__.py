@@ -120,7 +120,7 @@ def calibrate(
         multiplier = first.sensitivity * math.sqrt(steps) * gaussian.multiplier_of(epsilon, delta)
     else:
         guess: Price = lambda z: _guess(group_events(plan(z)), delta)  # noqa: E731
-        coarse: Price = lambda z: min(islice(_bounds(group_events(plan(z)), delta), 3))  # noqa: E731
+        coarse: Price = lambda z: _coarse_bound(group_events(plan(z)), delta)  # noqa: E731
         multiplier = smallest_noise([guess, coarse, price], epsilon)
     while price(multiplier) > epsilon:
         multiplier *= 1 + 1e-6
@@ -195,6 +195,12 @@ def epsilon_of(counts: Counts, delta: float) -> float:
     """The smallest epsilon that can be proven for releases of one subject, counted by kind."""
     exact = _exact(counts, delta)
     return min(_bounds(counts, delta)) if exact is None else exact
+
+
+@lru_cache(maxsize=4096)
+def _coarse_bound(counts: Counts, delta: float) -> float:
+    """Return a valid bound that is cheap: searches for one promise ask for the same ones again."""
+    return min(islice(_bounds(counts, delta), 3))
 
 
 def is_within_budget(counts: Counts, budget: float, delta: float) -> bool:
