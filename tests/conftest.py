@@ -1,5 +1,6 @@
 """Shared settings of all tests: Hypothesis without deadlines, files in memory, own books, a browser."""
 
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -31,6 +32,17 @@ keep_files_in_memory()
 # The books of data that tests use are kept away from those of whoever runs them; subprocesses inherit it.
 STATES = tempfile.TemporaryDirectory(prefix="tacit-states-")
 os.environ["XDG_STATE_HOME"] = STATES.name
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the garbage collector away from modules and tests: they stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -293,7 +293,7 @@ def planned(rounds):
 
 
 def test_a_rehearsal_killed_at_any_instant_is_resumed_to_the_same_bits(trials):
-    whole, stages = killed_once(trials(), kills=24, seed=1)
+    whole, stages = killed_once(trials(), kills=12, seed=1)
     assert [entry.number for entry in whole.record.rounds] == list(range(1, 9))
     # A run killed in its round k has told k - 1 or k: of the start and every second round no two agree.
     assert len(stages) >= 5, "the kills were not spread over the run"
