@@ -1,6 +1,7 @@
 """Metrics of predicted curves, of variable selection, and of communication.
 
     distance       il2, ril2, r2 (integrals over the domain; also of coordinates)
+    bounded        curve_sums (what a site releases for a private score)
     points         rmse, nrmse, mae, smape, wmape, mape (over the points of a grid)
     selection      sensitivity, specificity
     traffic        bytes_local, bytes_moments, bytes_reference
@@ -17,12 +18,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue, require, require_count
+from tacit.learning.square_sums import square_sums
 from tacit.runtime.arrays import Array
 
 __all__ = [
     "bytes_local",
     "bytes_moments",
     "bytes_reference",
+    "curve_sums",
     "il2",
     "mae",
     "mape",
@@ -115,6 +118,29 @@ def r2(true: ArrayLike, predicted: ArrayLike, times: ArrayLike | None = None) ->
     spread = _square(pair, np.where(pair.known, pair.true - mean, 0.0))
     require(spread > 0, "true", "the same curve for all subjects", "curves that differ, to be explained")
     return 1 - _square(pair, pair.true - pair.predicted) / spread
+
+
+def curve_sums(
+    true: ArrayLike, predicted: ArrayLike, times: ArrayLike, center: ArrayLike, bound: float
+) -> Array:
+    """Bounded sums of squares of curves: what a site releases, with noise, for a private R2 or RIL2.
+
+    Args:
+        true: As for `il2`.
+        predicted: As for `il2`.
+        times: The grid, ascending (times,).
+        center: Public curve that R2 is relative to, such as the mean curve of training (times,); 0 for RIL2.
+        bound: Public bound of the mean over the domain of a curve's squared residual; more counts as this.
+
+    Returns:
+        Squared residuals, squared distances from the center, and subjects, in whole units (3,), for
+        `tacit.learning.square_sums.SquareSums`.
+
+    Guarantee:
+        A subject moves the sums by at most `tacit.learning.square_sums.SENSITIVITY` in L1.
+    """
+    pair = _pair(true, predicted, times)
+    return square_sums(pair.true, pair.predicted, center, bound, pair.weights)
 
 
 def rmse(true: ArrayLike, predicted: ArrayLike) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue, Refused, choices, hint, require
+from tacit.learning.noisy_scores import nearest_counts as nearest_counts
 from tacit.runtime.arrays import Array
 from tacit.sites.encoding import Encoding
 from tacit.sites.federation import RowFederation
@@ -327,15 +328,6 @@ def exit_cells(table: Table, grid: Array, states: int, by: Groups | None) -> Arr
     late, own = entry > 0, None if weights is None else weights[entry > 0]
     coming = np.bincount(came[late], weights=own, minlength=(times + 1) * groups).reshape(groups, times + 1)
     return np.column_stack([left, coming]).astype(np.float64).ravel()
-
-
-def nearest_counts(given: Array) -> Array:
-    """Project onto nonnegative numbers with the same sum, by least squares (Duchi 2008)."""
-    total = max(float(given.sum()), 0.0)
-    falling = np.sort(given)[::-1]
-    excess = (np.cumsum(falling) - total) / np.arange(1, len(given) + 1)
-    kept = np.flatnonzero(falling > excess)
-    return np.maximum(given - excess[kept[-1]], 0.0) if len(kept) else np.zeros_like(given)
 
 
 def require_grid(given: ArrayLike) -> Array:

@@ -141,7 +141,7 @@ def d_calibration(
     require(bins > 1, "bins", bins, "at least 2")
     shares = _spread(np.clip(given, 0, 1), events, bins) / len(times)
     statistic = float(len(times) * bins * ((shares - 1 / bins) ** 2).sum())
-    return Calibration(statistic, _chi_square_tail(statistic, bins - 1), shares)
+    return Calibration(statistic, chi_square_tail(statistic, bins - 1), shares)
 
 
 def _areas(risks: Array, past: NDArray[np.intp], weights: Array) -> Array:
@@ -172,7 +172,8 @@ def _spread(survival: Array, events: Integers, bins: int) -> Array:
     return (seen + staying + below).astype(np.float64)
 
 
-def _chi_square_tail(statistic: float, freedom: int) -> float:
+def chi_square_tail(statistic: float, freedom: int) -> float:
+    """Return the probability of a larger chi-square of so many degrees of freedom."""
     # The upper incomplete gamma function of half the degrees of freedom is a finite sum (Abramowitz and
     # Stegun 26.4.4 and 26.4.5).
     half = statistic / 2
