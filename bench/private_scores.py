@@ -1,7 +1,8 @@
 """Scores from one noisy table of held-out records, beside the truth: error, coverage, what is shown, alerts.
 
-`python -m bench private_scores simulated` draws worlds whose truth is known; `published` cuts published sets.
-Nothing is trained under a promise here: the model is given, and only its evaluation is noisy.
+`python -m bench private_scores simulated 120` draws worlds whose truth is known; `useless` gives the alerts
+of a model whose risks are noise, `calibrated` the size of the test of calibration, and `published` cuts
+published sets in halves. The models are not private: only their evaluation is noisy.
 """
 
 import os
@@ -17,15 +18,19 @@ import numpy as np
 from scipy.special import ndtri
 
 from tacit.learning.noisy_scores import EXACT, Noise
+from tacit.survival import data
 from tacit.survival.metrics import auc, exit_scores, harrell, integrated_brier, uno
 from tacit.survival.metrics.brier_score import kaplan_meier
 from tacit.survival.metrics.exit_scores import Tables, areas, brier_scores, integrate, merge, survival
-from tacit.survival.metrics.exit_table import ExitTable, score_table, table_of
+from tacit.survival.metrics.exit_table import ExitTable, calibrate_shares, score_table, table_of
+from tacit.survival.statistics.cox_regression import cox
 
 RECORDS, EPSILONS = (300, 1000, 3000), (1.0, 0.5, 0.25)
 # Independent noises in a sum; noise in secure sums is one noise, whatever the number of sites.
 NOISES = {"one noise": 1, "5 sites": 5, "20 sites": 20}
 NAMES = ("C", "Uno", "AUC", "IBS", "gain", "low", "high")
+# Tests that do not find the model better, and of these, those whose score is shown.
+ALERTS = ("no better than chance", "no better than Kaplan-Meier", "the same, shown", "the same, shown")
 RISK, ERROR, HAZARD, CENSORING, HORIZON = 0.9, 0.4, 1.0, 0.3, 2.0
 
 
@@ -104,7 +109,7 @@ def estimates(table: ExitTable, at: int) -> list[float]:
     thirds = np.array_split(np.arange(len(table.counts)), 3)
     low, _, high = survival(merge(tables, thirds))[0, :, at]
     found = [exit_scores.harrell(tables)[0], exit_scores.uno(tables)[0], areas(tables)[0, at], model]
-    return [*np.clip(np.nan_to_num(found), 0, 1), np.clip(plain, 0, 1) - np.clip(model, 0, 1), low, high]
+    return [*np.clip(np.nan_to_num(found), 0, 1), np.clip(np.nan_to_num(plain - model), -1, 1), low, high]
 
 
 def measure(
@@ -127,7 +132,9 @@ def measure(
             intervals.append((groups.low[group, at], groups.high[group, at], shown))
         rows.append([[value, *one] for value, one in zip(estimates(table, at), intervals, strict=True)])
         rejected = found.d_calibration.p_value < 0.05
-        fired.append([not found.better_than_chance, not found.better_than_kaplan_meier, rejected])
+        alerts = [not found.better_than_chance, not found.better_than_kaplan_meier]
+        said = [one.value is not None for one in (found.harrell, found.gain)]
+        fired.append([*alerts, *np.logical_and(alerts, said), rejected])
     truth = np.array(list(truth_of(shape[1], useless).values()))
     return summarize(np.array(rows, dtype=float), truth, np.mean(fired, axis=0))
 
@@ -156,42 +163,160 @@ def cells() -> Iterator[tuple[int, str, float | None, Noise]]:
 
 
 def simulated(repeats: int, seed: int = 2) -> None:
-    """Print a line for each cell, of a model that is useful, and its alerts."""
-    head = [*NAMES, "no better than chance", "no better than KM", "D-calibration rejects"]
-    print("| n | epsilon | noise | " + " | ".join(head) + " |\n" + "| --- " * (3 + len(head)) + "|")
+    """Print a line for each cell: a model that is useful."""
+    print(head(*NAMES, *ALERTS, "D-calibration rejects"))
     for records, name, epsilon, noise in cells():
         print(line(records, epsilon, name, measure(records, noise, (6, 8), repeats, False, seed)), flush=True)
 
 
 def useless(repeats: int, seed: int = 3) -> None:
-    """Print the share of alerts for a model whose risks are noise, with bins as chosen and as 6 by 8."""
-    print(
-        "| n | epsilon | noise | no better than chance | no better than KM |\n| --- | --- | --- | --- | --- |"
-    )
+    """Print a line for each cell: alerts for a model whose risks are noise."""
+    print(head(*ALERTS))
     for records, name, epsilon, noise in cells():
         found = measure(records, noise, (6, 8), repeats, True, seed)
-        print(
-            f"| {records} | {epsilon or '-'} | {name} | {found.fired[0]:.3f} | {found.fired[1]:.3f} |",
-            flush=True,
-        )
+        shares = [f"{share:.2f}" for share in found.fired[:-1]]
+        print(row(records, epsilon, name, shares), flush=True)
+
+
+def calibrated(repeats: int, seed: int = 4) -> None:
+    """Print a line for each cell: rejections of a model that knows the risks, and of one too sure by half."""
+    print(head("size", "power"))
+    edges, ends, predicted = bins_of(6, 8)
+    for records, name, epsilon, noise in cells():
+        random, shares = np.random.default_rng([seed, records, noise.copies]), []
+        for factor in (1.0, 1.5):
+            rejected = 0
+            for _ in range(repeats):
+                risk = np.hypot(RISK, ERROR) * random.normal(size=records)
+                event = random.exponential(np.exp(-risk / factor))
+                left = random.exponential(1 / CENSORING, records)
+                time, seen = np.minimum(event, left), event <= left
+                counts = table_of(time, seen, np.searchsorted(edges, risk), ends, 6)
+                table = ExitTable(counts + noise.redraw(random, counts.shape), ends, predicted, noise)
+                rejected += calibrate_shares(table).p_value < 0.05
+            shares.append(f"{rejected / repeats:.3f}")
+        print(row(records, epsilon, name, shares), flush=True)
+
+
+def published(repeats: int, seed: int = 5) -> None:
+    """Print a line for each set, number of records and noise: Cox regression on half, scored on the other."""
+    print("| set | n | epsilon | noise | exact C | C: RMSE (bias) coverage, shown | IBS | gain |")
+    print("| --- " * 8 + "|")
+    for name in ("support", "flchain", "framingham"):
+        splits = [Split.of(name, seed + split) for split in range(5)]
+        for records in RECORDS:
+            if records > min(len(split.world.time) for split in splits):
+                continue
+            for noise_name, epsilon, copies in (
+                ("one noise", 1.0, 1),
+                ("one noise", 0.5, 1),
+                ("one noise", 0.25, 1),
+                ("5 sites", 1.0, 5),
+                ("20 sites", 1.0, 20),
+            ):
+                noise = Noise("discrete-laplace", 1 / epsilon, copies)
+                found = [split.measure(records, noise, repeats) for split in splits]
+                values, lows, highs, shown, truth = (np.concatenate(one) for one in zip(*found, strict=True))
+                error, covered = values - truth, (lows <= truth) & (truth <= highs)
+                cells = [
+                    f"{np.sqrt((error[:, k] ** 2).mean()):.3f} ({error[:, k].mean():+.3f}) "
+                    f"{covered[:, k].mean():.2f}, {shown[:, k].mean():.2f}"
+                    for k in range(3)
+                ]
+                exact = f"{truth[:, 0].mean():.3f}"
+                print(
+                    " | ".join([f"| {name}", f"{records}", f"{epsilon:g}", noise_name, exact, *cells]) + " |",
+                    flush=True,
+                )
+
+
+@dataclass(frozen=True)
+class Split:
+    """Half of a published set to be scored, with what the other half has taught."""
+
+    world: World
+    survival: np.ndarray
+    edges: np.ndarray
+    ends: np.ndarray
+    predicted: np.ndarray
+    truth: np.ndarray
+    seed: int
+
+    @classmethod
+    def of(cls, name: str, seed: int) -> "Split":
+        """Fit Cox regression to half of a set; bins and predictions come from that half."""
+        whole = data.federation(name, sites=1, seed=seed, held_out=0.5)
+        train, test = whole.store, whole.held_out
+        beta = cox(whole, strata=None, ties="breslow").coefficients
+        time, event = train.targets["time"], train.targets["event"].astype(int)
+        risk, tested = train.features @ beta, test.features @ beta
+        ends = np.quantile(time[event == 1], 0.95) * np.arange(1, 9) / 8
+        order = np.argsort(-time)
+        at_risk = np.cumsum(np.exp(risk[order]))
+        steps = event[order] / at_risk
+        hazard = np.array([steps[time[order] <= end].sum() for end in ends])
+        edges = np.quantile(risk, np.arange(1, 6) / 6)
+        curves = np.exp(-np.exp(risk)[:, None] * hazard)
+        own = np.searchsorted(edges, risk)
+        predicted = np.stack([curves[own == one].mean(axis=0) for one in range(6)])
+        world = World(test.targets["time"], test.targets["event"].astype(int), tested)
+        survival = np.exp(-np.exp(tested)[:, None] * hazard)
+        until, seen = np.minimum(world.time, ends[-1]), np.where(world.time > ends[-1], 0, world.event)
+        plain = np.broadcast_to(kaplan_meier(world.time, world.event)(ends), survival.shape)
+        brier, baseline = (integrated_brier(world.time, world.event, one, ends) for one in (survival, plain))
+        truth = np.array([harrell(until, seen, tested), brier, baseline - brier])
+        return cls(world, survival, edges, ends, predicted, truth, seed)
+
+    def measure(self, records: int, noise: Noise, repeats: int) -> tuple[np.ndarray, ...]:
+        """Score so many subsets: estimates, ends of intervals, whether shown, exact scores of all records."""
+        random = np.random.default_rng([self.seed, records, round(100 * noise.scale), noise.copies])
+        found = []
+        for _ in range(repeats):
+            own = random.choice(len(self.world.time), records, replace=False)
+            bins = np.searchsorted(self.edges, self.world.risk[own])
+            counts = table_of(self.world.time[own], self.world.event[own], bins, self.ends, 6)
+            table = ExitTable(counts + noise.redraw(random, counts.shape), self.ends, self.predicted, noise)
+            scores = score_table(table, [3], repeats=100, seed=int(random.integers(2**31)))
+            three, values = (scores.harrell, scores.brier, scores.gain), estimates(table, 3)
+            found.append(
+                [
+                    [values[0], values[3], values[4]],
+                    [one.low for one in three],
+                    [one.high for one in three],
+                    [one.value is not None for one in three],
+                    self.truth,
+                ]
+            )
+        return tuple(np.array(one, dtype=float) for one in zip(*found, strict=True))
+
+
+def head(*columns: str) -> str:
+    """First two lines of a table."""
+    return f"| n | epsilon | noise | {' | '.join(columns)} |\n" + "| --- " * (3 + len(columns)) + "|"
+
+
+def row(records: int, epsilon: float | None, name: str, found: list[str]) -> str:
+    """A line of a table."""
+    return f"| {records} | {epsilon or '-'} | {name} | {' | '.join(found)} |"
 
 
 def line(records: int, epsilon: float | None, name: str, found: Cell) -> str:
-    """A row of the table: RMSE (bias) coverage, share shown."""
+    """A line with RMSE (bias) coverage, share shown and coverage of what is shown, and shares of alerts."""
     scores = [
         f"{error:.3f} ({bias:+.3f}) {cover:.2f}, {shown:.2f} {sure:.2f}"
         for error, bias, cover, shown, sure in zip(
             found.error, found.bias, found.coverage, found.shown, found.covered_if_shown, strict=True
         )
     ]
-    scores += [f"{share:.2f}" for share in found.fired]
-    return " | ".join(["", f"{records}", f"{epsilon or '-'}", name, *scores]).strip() + " |"
+    return row(records, epsilon, name, [*scores, *(f"{share:.2f}" for share in found.fired)])
 
 
 def main() -> None:
-    """Run what is named, so many repetitions: `simulated`, `useless`, `published`."""
+    """Run one of them, so many repetitions."""
     name, repeats = sys.argv[1], int(sys.argv[2])
-    {"simulated": simulated, "useless": useless}[name](repeats)
+    {"simulated": simulated, "useless": useless, "calibrated": calibrated, "published": published}[name](
+        repeats
+    )
 
 
 if __name__ == "__main__":
