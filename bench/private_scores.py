@@ -19,10 +19,20 @@ from scipy.special import ndtri
 
 from tacit.learning.noisy_scores import EXACT, Noise
 from tacit.survival import data
-from tacit.survival.metrics import auc, exit_scores, harrell, integrated_brier, uno
+from tacit.survival.metrics import auc, exit_table, harrell, integrated_brier, uno
 from tacit.survival.metrics.brier_score import kaplan_meier
-from tacit.survival.metrics.exit_scores import Tables, areas, brier_scores, integrate, merge, survival
-from tacit.survival.metrics.exit_table import ExitTable, calibrate_shares, score_table, table_of
+from tacit.survival.metrics.exit_table import (
+    ExitTable,
+    Tables,
+    areas,
+    brier_scores,
+    calibrate_shares,
+    integrate,
+    merge,
+    score_table,
+    survival,
+    table_of,
+)
 from tacit.survival.statistics.cox_regression import cox
 
 RECORDS, EPSILONS = (300, 1000, 3000), (1.0, 0.5, 0.25)
@@ -108,7 +118,7 @@ def estimates(table: ExitTable, at: int) -> list[float]:
     )
     thirds = np.array_split(np.arange(len(table.counts)), 3)
     low, _, high = survival(merge(tables, thirds))[0, :, at]
-    found = [exit_scores.harrell(tables)[0], exit_scores.uno(tables)[0], areas(tables)[0, at], model]
+    found = [exit_table.harrell(tables)[0], exit_table.uno(tables)[0], areas(tables)[0, at], model]
     return [*np.clip(np.nan_to_num(found), 0, 1), np.clip(np.nan_to_num(plain - model), -1, 1), low, high]
 
 

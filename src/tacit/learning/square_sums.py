@@ -40,7 +40,8 @@ def square_sums(
         predicted: Their predictions, of the same shape.
         center: Public numbers that a prediction without features would name, such as the mean of training:
             one, or one for each point.
-        bound: Public bound of a record's mean square, in the squared unit of the outcome; more is cut.
+        bound: Public bound of a record's mean square, in the squared unit of the outcome; more is cut, which
+            lowers R2. Nine variances of a single outcome cut little, and four of a curve.
         weights: Weight of each point in a record's mean square (points,), or its own (records, points); by
             default all alike.
 

@@ -8,10 +8,9 @@ from hypothesis.extra.numpy import arrays
 
 from tacit.errors import InvalidValue
 from tacit.learning.noisy_scores import Noise
-from tacit.survival.metrics import auc, exit_scores, harrell, integrated_brier, uno
+from tacit.survival.metrics import auc, exit_table, harrell, integrated_brier, uno
 from tacit.survival.metrics.brier_score import kaplan_meier
-from tacit.survival.metrics.exit_scores import Tables
-from tacit.survival.metrics.exit_table import ExitTable, calibrate_shares, score_table, table_of
+from tacit.survival.metrics.exit_table import ExitTable, Tables, calibrate_shares, score_table, table_of
 
 ENDS = np.arange(1, 9) / 4
 # Edges and means of six equal shares of a normal law.
@@ -60,24 +59,24 @@ def test_fine_bins_without_noise_give_the_exact_concordance(seed):
         np.where(time > last, 0, event),
         Tables(table.counts[None], 0),
     )
-    assert exit_scores.harrell(tables)[0] == pytest.approx(harrell(until, seen, risk))
-    assert exit_scores.uno(tables)[0] == pytest.approx(uno(time, event, risk, tau=last + 1e-9))
+    assert exit_table.harrell(tables)[0] == pytest.approx(harrell(until, seen, risk))
+    assert exit_table.uno(tables)[0] == pytest.approx(uno(time, event, risk, tau=last + 1e-9))
     scored = table.ends >= time[event == 1].min()
     exact = auc(time, event, risk, table.ends[scored])
-    assert exit_scores.areas(tables)[0, scored] == pytest.approx(exact)
+    assert exit_table.areas(tables)[0, scored] == pytest.approx(exact)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_fine_bins_without_noise_give_the_exact_brier_score_of_model_and_kaplan_meier(seed):
     time, event, risk, table = fine(seed)
     tables, curve = Tables(table.counts[None], 0), kaplan_meier(time, event)(table.ends)
-    both = exit_scores.brier_scores(tables, table.predicted, table.spread)
-    model, plain = (exit_scores.integrate(scores, table.ends)[0] for scores in both)
+    both = exit_table.brier_scores(tables, table.predicted, table.spread)
+    model, plain = (exit_table.integrate(scores, table.ends)[0] for scores in both)
     assert model == pytest.approx(integrated_brier(time, event, predict(risk, table.ends), table.ends))
     constant = np.broadcast_to(curve, (len(time), len(curve)))
     assert plain == pytest.approx(integrated_brier(time, event, constant, table.ends))
-    merged = exit_scores.merge(tables, [np.arange(len(time))])
-    assert exit_scores.survival(merged)[0, 0] == pytest.approx(curve)
+    merged = exit_table.merge(tables, [np.arange(len(time))])
+    assert exit_table.survival(merged)[0, 0] == pytest.approx(curve)
 
 
 def test_six_bins_and_eight_intervals_come_close_to_the_exact_scores():
@@ -133,15 +132,15 @@ def test_any_counts_give_scores_inside_their_bounds_or_none(counts, scale):
 @given(counts_of_tables)
 def test_the_order_of_scores_turns_with_the_order_of_bins(counts):
     one, other = Tables(counts[None], 0), Tables(counts[None, ::-1], 0)
-    turned = exit_scores.harrell(one) + exit_scores.harrell(other)
+    turned = exit_table.harrell(one) + exit_table.harrell(other)
     assert np.isnan(turned) | (np.abs(turned - 1) < 1e-9)
 
 
 def test_noise_leaves_sums_of_pairs_unbiased():
     table, random = tabulate(3, 300), np.random.default_rng(0)
     noisy = table.counts + NOISE.redraw(random, (4000, *table.counts.shape))
-    exact = exit_scores.harrell(Tables(table.counts[None], 0))[0]
-    found = exit_scores.harrell(Tables(noisy, NOISE.variance))
+    exact = exit_table.harrell(Tables(table.counts[None], 0))[0]
+    found = exit_table.harrell(Tables(noisy, NOISE.variance))
     # Standard error of the mean is .0004; a ratio is biased by far less than its deviation, .025.
     assert found.mean() == pytest.approx(exact, abs=0.004)
 
@@ -194,13 +193,13 @@ def test_risk_groups_are_in_order_and_close_to_kaplan_meier():
 @given(arrays(np.float64, (2, 4), elements=st.floats(0, 1)))
 def test_shares_of_predicted_survival_are_shares(steps):
     predicted = np.sort(steps, axis=1)[:, ::-1]
-    shares = exit_scores.survival_shares(predicted, 5)
+    shares = exit_table.survival_shares(predicted, 5)
     assert (shares >= -1e-9).all()
     assert shares.sum(axis=-1) == pytest.approx(np.ones((2, 5, 2)))
 
 
 def test_shares_of_predicted_survival_by_hand():
-    shares = exit_scores.survival_shares(np.array([[0.6, 0.5]]), 5)[0]
+    shares = exit_table.survival_shares(np.array([[0.6, 0.5]]), 5)[0]
     # An event before survival falls to .6: survival between .6 and 1; one after .5 is below it.
     assert shares[0, 0] == pytest.approx([0, 0, 0, 0.5, 0.5], abs=1e-5)
     assert shares[1, 0] == pytest.approx([0, 0, 1, 0, 0], abs=1e-5)
