@@ -153,7 +153,7 @@ def test_what_has_no_promise_is_trained_once_for_each_seed(done):
     with_baselines = [str(cell) for cell, row in done.rows.items() if row["baselines"]]
     assert sorted(with_baselines) == ["epsilon 2, seed 3", "epsilon 2, seed 4"]
     found = {one["name"]: one for one in done.baselines()}
-    assert set(found) == {"alone", "pooled"}
+    assert set(found) == {"alone", "pooled", "simplest"}
     assert found["pooled"]["n"] == 2
     own = [done.rows[at("2", seed)]["baselines"]["pooled"]["c_index"] for seed in (3, 4)]
     assert found["pooled"]["scores"]["c_index"]["mean"] == pytest.approx(np.mean(own))
@@ -257,7 +257,7 @@ def test_a_run_that_fails_stops_no_other_and_is_tried_again(place, tmp_path, mon
     assert list(broken.failures) == ["training diverged"]
     assert broken.frame["failed"].notna().sum() == 2
     assert not broken.futile
-    assert broken.alerts()[0]["words"].startswith("2 of 6 runs failed.")
+    assert any(alert["words"].startswith("2 of 6 runs failed.") for alert in broken.alerts())
     assert "training diverged" in broken.summary()
     assert "Failures" in [section.title for section in broken.page().sections]
     monkeypatch.undo()
@@ -410,11 +410,15 @@ def test_a_report_leads_with_the_curve_and_ends_with_how_to_do_it_again(done):
     page = done.page()
     assert isinstance(page, Page)
     assert [section.title for section in page.sections] == ["Result", "What runs cost", "Reproduce"]
-    assert page.lead.startswith("C-index 0.")
+    assert page.lead.startswith(
+        "None of 3 results is better than Kaplan-Meier, the simplest baseline. C-index 0."
+    )
     figure, table = page.sections[0].blocks[:2]
     assert isinstance(figure, Figure)
     assert isinstance(table, Grid)
-    assert [row[0] for row in table.rows] == ["2", "20", "inf", "each site alone", "pooled"]
+    assert [row[0] for row in table.rows] == [
+        "2", "20", "inf", "each site alone", "pooled", "Kaplan-Meier",
+    ]  # fmt: skip
     words = [alert.words for alert in page.alerts]
     assert any(line.startswith("2 seeds") for line in words)
     assert any(line.startswith("REHEARSAL") for line in words)
@@ -422,6 +426,32 @@ def test_a_report_leads_with_the_curve_and_ends_with_how_to_do_it_again(done):
     assert again["command"] == "tacit sweep small.toml"
     folded = [block for block in page.sections[2].blocks if isinstance(block, Folded)]
     assert folded[0].blocks[0].text == again["experiment"]
+
+
+def test_the_simplest_baseline_stands_beside_every_score_and_what_is_no_better_says_so_first(done):
+    row = next(one for one in done.baselines() if one["name"] == "simplest")
+    assert (row["label"], row["changes"], row["n"]) == ("Kaplan-Meier", {}, 2)
+    own = [done.rows[at("20", seed)]["simplest"]["scores"]["ibs"] for seed in (3, 4)]
+    assert row["scores"]["ibs"]["mean"] == pytest.approx(np.mean(own))
+    # This model has few rounds: its error is above that of one curve for all.
+    mean = done.table().loc[20.0, "ibs"]
+    assert mean > np.mean(own)
+    said = f"Epsilon 20: not better than Kaplan-Meier, the simplest baseline: IBS {mean:.4f} against"
+    first = done.page().alerts[1]
+    assert first.tone == "stop"
+    assert first.words.startswith(said)
+    assert done.summary().startswith("verdict  Epsilon 2: not better than Kaplan-Meier")
+    told = json.loads(json.dumps(done.as_dict()))["verdicts"][1]
+    assert told["condition"] == "epsilon 20"
+    assert told["verdict"][0].startswith("not better than Kaplan-Meier")
+    assert told["simplest"]["scores"]["ibs"] == pytest.approx(np.mean(own))
+
+
+def test_rows_of_an_earlier_version_have_no_verdict(done):
+    rows = {cell: {k: v for k, v in row.items() if k != "simplest"} for cell, row in done.rows.items()}
+    before = done.batch.result(rows, None)
+    assert [verdict.words for verdict in before.verdicts] == [(), (), ()]
+    assert before.page().lead.startswith("C-index 0.")
 
 
 def test_the_file_of_a_report_is_the_same_sweep(done, tmp_path):

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tacit.errors import InvalidFile, InvalidValue, LedgerError
 from tacit.experiments import attacks, experiment, studies, sweeps
 from tacit.experiments.attacks import AttackScores
-from tacit.experiments.batch import BatchResult
 from tacit.experiments.experiment import Experiment
 from tacit.learning.record import Record
 from tacit.privacy.accounting.release import Release
@@ -57,9 +55,11 @@ def load_directory(path: Path) -> "Run | Page":
     swept = sweeps.load(path)
     if swept is not None:
         return swept.page()
-    found = studies.load(path) or attacks.load(path)
-    if found is not None:
-        return _summary_page(found)
+    studied, tried = studies.load(path), attacks.load(path)
+    if studied is not None:
+        return studied.page()
+    if tried is not None:
+        return _summary_page(tried)
     directory = Directory(path)
     if directory.read(EXPERIMENT) is None and directory.read(AUDIT) is not None:
         # Few directories are audits, and what they are made by takes a while to load.
@@ -142,8 +142,8 @@ def _releases(books: Path | None) -> list[Release]:
     return []
 
 
-def _summary_page(found: BatchResult[Any] | AttackScores) -> Page:
-    """Return the summary of a result without a page of its own."""
+def _summary_page(found: AttackScores) -> Page:
+    """Return the summary of attack trials."""
     return Page(
         title=found.name,
         lead=f"Results of {found.name}.",

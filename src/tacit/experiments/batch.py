@@ -11,11 +11,11 @@ import os
 import signal
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -27,7 +27,9 @@ import tomli_w
 
 from tacit.errors import RunUnusable, TacitError, require
 from tacit.experiments.experiment import Experiment
+from tacit.learning.record import Simplest, plain_table
 from tacit.runs.directory import Directory
+from tacit.runs.run import judge
 from tacit.runtime import files
 from tacit.runtime.arrays import Array
 from tacit.runtime.tables import Table, parse
@@ -36,11 +38,18 @@ from tacit.runtime.threads import one_thread
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tacit.reports.page.blocks import Page
+
 Row = dict[str, Any]
 Announce = Callable[[str], None]
 CELLS = "cells.jsonl"
 LEVEL = 0.95
-# The smallest number of seeds whose interval says something about other seeds.
+# Scores of a run, and its simplest baseline as its row keeps it.
+Scored = tuple[Mapping[str, float | None], Mapping[str, Any] | None]
+WORSE = "not better than"
+# More conditions than these are counted in a sentence, and listed once.
+FEW = 3
+# The smallest number of runs whose interval says something about others.
 ENOUGH = 3
 
 
@@ -236,9 +245,9 @@ class BatchResult(ABC, Generic[CellKind]):
         return f"<{type(self).__name__} {self.name}: {len(self.rows)} of {len(self.batch.cells)} runs>"
 
     def _repr_html_(self) -> str:
-        from tacit.reports.page.html import text_html
+        from tacit.reports.page.html import fragment
 
-        return text_html(f"study {self.name}", self.summary())
+        return fragment(self.page())
 
     @property
     def name(self) -> str:
@@ -294,6 +303,10 @@ class BatchResult(ABC, Generic[CellKind]):
     @abstractmethod
     def summary(self) -> str:
         """Summarize the batch in text: the runs, the means, and the failures."""
+
+    @abstractmethod
+    def page(self) -> "Page":
+        """The batch as a report."""
 
     @abstractmethod
     def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
@@ -385,6 +398,111 @@ def interval_of(values: Sequence[float]) -> tuple[float | None, float | None, st
     if len(values) < ENOUGH:
         return float(min(values)), float(max(values)), "range"
     return *student_interval(values), "t"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Verdict on runs that differ in seeds, folds or replicates alone.
+
+    Args:
+        label: Their common condition, in words; empty if there is no other.
+        simplest: The mean of their simplest baselines; None where the runs have none.
+        words: Sentences on mean scores that are not better; none if all are.
+    """
+
+    label: str
+    simplest: Simplest | None
+    words: tuple[str, ...]
+
+    @property
+    def useless(self) -> bool:
+        """True if some score is not better than the simplest baseline."""
+        return any(words.startswith(WORSE) for words in self.words)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        simplest = None if self.simplest is None else plain_table(self.simplest)
+        return {"condition": self.label, "simplest": simplest, "verdict": list(self.words)}
+
+
+def judge_runs(label: str, runs: Iterable[Scored]) -> Verdict:
+    """Judge mean scores beside the mean of the simplest baselines.
+
+    Of several runs the gain has the interval of the mean over them, of a single run that over other held-out
+    records.
+    """
+    known = [(_known_scores(scores), _simplest(table)) for scores, table in runs if table]
+    if not known:
+        return Verdict(label=label, simplest=None, words=())
+    first = known[0][1]
+    names = [name for name in first.scores if all(name in one.scores for _, one in known)]
+    names = [name for name in names if all(name in scores for scores, _ in known)]
+    means = {name: float(np.mean([one.scores[name] for _, one in known])) for name in names}
+    scores = {name: float(np.mean([own[name] for own, _ in known])) for name in names}
+    gain = dict(first.gain)
+    if len(known) > 1:
+        gains = [one.gains(own) for own, one in known]
+        ends = {name: interval_of([each[name] for each in gains]) for name in names}
+        # Of two runs there is a range, and no interval.
+        gain = {
+            name: (low, high)
+            for name, (low, high, kind) in ends.items()
+            if kind == "t" and low is not None and high is not None
+        }
+    mean = replace(first, scores=means, gain=gain)
+    return Verdict(label=label, simplest=mean, words=judge(mean, scores))
+
+
+def verdict_sentences(verdicts: Sequence[Verdict]) -> list[tuple[str, str]]:
+    """Return each verdict as a sentence with its tone; many of one kind share a sentence."""
+    told: list[tuple[str, str]] = []
+    for useless, tone in ((True, "stop"), (False, "mind")):
+        found = [verdict for verdict in verdicts if verdict.words and verdict.useless is useless]
+        if len(found) > FEW:
+            told.append((tone, _shared(found, len(verdicts))))
+        else:
+            words = [f"{one.label}: {'; '.join(one.words)}.".removeprefix(": ") for one in found]
+            told += [(tone, line[:1].upper() + line[1:]) for line in words]
+    return told
+
+
+def lead_verdict(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return the sentence to begin a report with; none if all results are better than the baseline."""
+    found = [verdict for verdict in verdicts if verdict.useless]
+    if not found or found[0].simplest is None:
+        return []
+    if len(found) == len(verdicts):
+        return [_shared(found, len(verdicts)) if len(found) > 1 else f"The model is {found[0].words[0]}."]
+    labels = f": {'; '.join(one.label for one in found)}" if len(found) <= FEW else ""
+    name = found[0].simplest.name
+    many = f"{len(found)} of {len(verdicts)} results {'is' if len(found) == 1 else 'are'}"
+    return [f"{many} {WORSE} {name}, the simplest baseline{labels}."]
+
+
+def _shared(found: Sequence[Verdict], every: int) -> str:
+    """Return one sentence for verdicts of one kind."""
+    simplest = found[0].simplest
+    assert simplest is not None
+    if found[0].useless and len(found) == every:
+        return f"None of {every} results is better than {simplest.name}, the simplest baseline."
+    how = WORSE if found[0].useless else "not clearly better than"
+    labels = "; ".join(one.label for one in found)
+    return f"{len(found)} of {every} results are {how} {simplest.name}, the simplest baseline: {labels}."
+
+
+def _known_scores(scores: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in scores.items() if value is not None and np.isfinite(value)}
+
+
+def _simplest(table: Mapping[str, Any]) -> Simplest:
+    """Return the baseline that a row keeps."""
+    return Simplest(
+        name=str(table["name"]),
+        how=str(table["how"]),
+        scores=_known_scores(table.get("scores", {})),
+        lower=tuple(table.get("lower", ())),
+        gain={name: (pair[0], pair[1]) for name, pair in table.get("gain", {}).items() if None not in pair},
+    )
 
 
 def count_words(count: int, word: str, rest: str = "") -> str:

@@ -1,7 +1,6 @@
-"""Results of a sweep: means over seeds with intervals, warnings, a summary, a figure, and a report."""
+"""Results of a sweep: means over seeds with intervals, warnings, a summary and a figure."""
 
 import math
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,9 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import tomli_w
 
-from tacit.experiments.batch import ENOUGH, Announce, BatchResult, Row, interval_of, silent
+from tacit.experiments.batch import (
+    ENOUGH,
+    Announce,
+    BatchResult,
+    Row,
+    Verdict,
+    interval_of,
+    judge_runs,
+    silent,
+    verdict_sentences,
+)
 from tacit.experiments.sweeps import (
     EPSILON,
     Changes,
@@ -19,25 +27,12 @@ from tacit.experiments.sweeps import (
     SweepCell,
     Value,
     baseline_changes,
+    in_words,
     labels,
     sort_value,
 )
 from tacit.privacy.policy import Open, Privacy
-from tacit.reports.page.blocks import (
-    Block,
-    Code,
-    Facts,
-    Figure,
-    Folded,
-    Grid,
-    Items,
-    Page,
-    Section,
-    Text,
-    Tone,
-)
 from tacit.reports.text import NAMES, WIDTH, align_table, fit_table, format_rows, widest_line, wrap_paragraph
-from tacit.runs.directory import ENVIRONMENT, Directory, environment
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +42,6 @@ if TYPE_CHECKING:
 
 PLAIN = ("spent", "delta", "rounds", "seconds")
 SCHEMA = 1
-REHEARSED = "REHEARSAL: the noise repeats with the seed, so it gives no protection."
 NOTHING = "-"
 OPEN, UNPROVEN = "open", "not proven"
 CHOOSE = (
@@ -57,6 +51,7 @@ CHOOSE = (
 # The label of a single line.
 ONE = "federated"
 REFERENCES = {"alone": "each site alone", "pooled": "pooled"}
+REHEARSED = "REHEARSAL: the noise repeats with the seed, so it gives no protection."
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -73,11 +68,6 @@ class SweepResult(BatchResult[SweepCell]):
     """
 
     batch: Sweep
-
-    def _repr_html_(self) -> str:
-        from tacit.reports.page.html import fragment
-
-        return fragment(self.page())
 
     @property
     def keys(self) -> list[str]:
@@ -140,11 +130,20 @@ class SweepResult(BatchResult[SweepCell]):
         cells = [SweepCell(changes=changes, seed=seed) for seed in self.batch.seeds]
         return [self.rows[cell] for cell in cells if cell in self.rows and not self.rows[cell]["failed"]]
 
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """The mean of each combination with scores beside that of its simplest baselines."""
+        groups = [(own, found) for own in self.batch.combinations if (found := self._scored_at(own))]
+        return [
+            judge_runs(in_words(own), [(row["scores"], row.get("simplest")) for row in found])
+            for own, found in groups
+        ]
+
     def baselines(self) -> list[Row]:
-        """Return the scores of the baselines, trained without privacy: by site `alone` and `pooled`.
+        """Return the scores of the baselines: the simplest one, and without privacy by site and `pooled`.
 
         Each row has `changes` (the swept values that baselines depend on), `name`, `n`, and the mean of each
-        score with its interval.
+        score with its interval. The `simplest` one also has its `label`.
         """
         found: list[Row] = []
         for own in dict.fromkeys(map(baseline_changes, self.batch.combinations)):
@@ -153,7 +152,22 @@ class SweepResult(BatchResult[SweepCell]):
             for name in dict.fromkeys(name for one in known for name in one):
                 rows = [{"scores": one[name]} for one in known if name in one]
                 found.append({"changes": dict(own), "name": name, **_means(rows, self.scores)})
-        return found
+        return found + self._simplest()
+
+    def _simplest(self) -> list[Row]:
+        """Return the mean of the simplest baselines: once if it is the same for all runs."""
+        found: list[Row] = []
+        for own in dict.fromkeys(map(baseline_changes, self.batch.combinations)):
+            alike = [each for each in self.batch.combinations if baseline_changes(each) == own]
+            # Runs of one seed share it.
+            known = [row for row in self._scored_at(alike[0]) if row.get("simplest")]
+            if known:
+                rows = [{"scores": row["simplest"]["scores"]} for row in known]
+                label = known[0]["simplest"]["name"]
+                means = _means(rows, self.scores)
+                found.append({"changes": dict(own), "name": "simplest", "label": label, **means})
+        told: list[Row] = [row | {"changes": dict[str, str]()} for row in found]
+        return told[:1] if told and all(row == told[0] for row in told) else found
 
     @property
     def interval(self) -> str:
@@ -184,31 +198,18 @@ class SweepResult(BatchResult[SweepCell]):
         stops = [f"Unprotected, in every run: {'; '.join(bare)}."] if bare else []
         minds = [words for words, holds in told.items() if holds]
         return [
+            *({"tone": tone, "words": words} for tone, words in verdict_sentences(self.verdicts)),
             *({"tone": "stop", "words": words} for words in stops),
             *({"tone": "mind", "words": words} for words in minds),
         ]
 
     def summary(self) -> str:
         """Summarize the sweep in text: the runs, the means with intervals, and the failures."""
-        header, rows = grid(self, ends=True)
-        if rows and widest_line(align_table(header, rows)) > WIDTH:
-            # The other scores are in the report.
-            header, rows = grid(self, ends=True, only=True)
-        table = fit_table(header, rows) if rows else "No run has a score."
-        notes = [f"{headline(self)}."] * bool(rows) + notes_of(self) + self.failed_in_words()
-        return "\n\n".join([format_rows(_head(self)), table, "\n".join(map(wrap_paragraph, notes))])
+        return summarise(self)
 
     def figure(self) -> "Picture | None":
         """Draw the score against the swept option, with bands; None if that is impossible."""
-        from tacit.reports.plots.style import PALETTE
-
-        rows = _rows(self)
-        if rows.empty or rows["method"].nunique() > len(PALETTE):
-            return None
-        if axis_key(self) != EPSILON:
-            return _by_value(self, rows)
-        priced = rows[rows["value"] < math.inf]
-        return None if priced.empty else _by_price(self, priced, rows[rows["value"] == math.inf])
+        return curve(self)
 
     def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
         """Draw the score against the swept option, as PNG."""
@@ -224,22 +225,11 @@ class SweepResult(BatchResult[SweepCell]):
         save_figure(drawn, place)
         return {name: place}
 
-    def page(self) -> Page:
+    def page(self) -> "Page":
         """The sweep as a report."""
-        document = {**self.as_dict(), "reproduce": _reproduce(self)}
-        parts = [
-            Section("Result", tuple(_result(self))),
-            Section("What runs cost", tuple(_costs(self))),
-            *([Section("Failures", tuple(_failures(self)))] if self.failures else []),
-            Section("Reproduce", tuple(_reproduction_blocks(document["reproduce"]))),
-        ]
-        return Page(
-            title=f"{self.name}: a sweep of {', '.join(labels(self.keys).values())}",
-            lead=f"{headline(self)}.",
-            alerts=tuple(Text(alert["words"], cast("Tone", alert["tone"])) for alert in self.alerts()),
-            sections=tuple(parts),
-            document=document,
-        )
+        from tacit.experiments.report import sweep_page
+
+        return sweep_page(self)
 
     def as_dict(self) -> dict[str, Any]:
         """The sweep as one document."""
@@ -252,6 +242,7 @@ class SweepResult(BatchResult[SweepCell]):
             "seeds": list(self.batch.seeds),
             "interval": self.interval,
             "alerts": self.alerts(),
+            "verdicts": [verdict.as_dict() for verdict in self.verdicts],
             "baselines": self.baselines(),
             "rows": [self.rows[cell] for cell in self.batch.cells if cell in self.rows],
         }
@@ -302,9 +293,24 @@ def _loose(row: Row) -> bool:
     return row["unit"] is not None and row["spent"] is None
 
 
+def summarise(swept: SweepResult) -> str:
+    """The summary of a sweep."""
+    header, rows = grid(swept, ends=True)
+    if rows and widest_line(align_table(header, rows)) > WIDTH:
+        # The other scores are in the report.
+        header, rows = grid(swept, ends=True, only=True)
+    table = fit_table(header, rows) if rows else "No run has a score."
+    # Verdicts stand in the head.
+    known = {words for _, words in verdict_sentences(swept.verdicts)}
+    beside = [words for words in notes_of(swept) if words not in known]
+    notes = [f"{headline(swept)}."] * bool(rows) + beside + swept.failed_in_words()
+    return "\n\n".join([format_rows(_head(swept)), table, "\n".join(map(wrap_paragraph, notes))])
+
+
 def _head(swept: SweepResult) -> list[tuple[str, str]]:
     common = swept.batch.experiment
     return [
+        *(("verdict", words.rstrip(".")) for _, words in verdict_sentences(swept.verdicts)),
         ("sweep", swept.name),
         ("task", common.task.kind),
         ("runs", swept.runs),
@@ -330,13 +336,13 @@ def grid(
     for name in scores:
         header += [_title(name), *(["interval"] * (name in beside))]
     found = [
-        (*_row(swept, row["changes"], row, scores, beside), *([_spent(row)] * priced))
+        (*_row(swept, row["changes"], row, scores, beside), *([price_of(row)] * priced))
         for row in swept.as_dict()["table"]
     ]
     for one in swept.baselines():
         cells = _row(swept, one["changes"], one, scores, beside)
         # It is named where an epsilon would stand, after what it depends on.
-        name = REFERENCES.get(str(one["name"]), str(one["name"]))
+        name = _baseline_label(one)
         name = name if cells[0] == NOTHING else f"{cells[0]}, {name}"
         found.append((name, *cells[1:], *([NOTHING] * priced)))
     return (*header, *(["spent"] * priced)), found
@@ -367,7 +373,8 @@ def _number(value: float | None, form: str) -> str:
     return NOTHING if value is None or math.isnan(value) else form.format(value)
 
 
-def _spent(row: dict[str, Any]) -> str:
+def price_of(row: dict[str, Any]) -> str:
+    """Format the spent epsilon of a run, or of several."""
     if row["unit"] is None:
         return OPEN
     return UNPROVEN if row["spent"] is None else f"{row['spent']:.4g}"
@@ -378,6 +385,19 @@ def notes_of(swept: SweepResult) -> list[str]:
     intervals = [f"Intervals: {swept.interval}."] * bool(swept.interval)
     priced = not isinstance(swept.batch.example.privacy, Open)
     return [*intervals, *(alert["words"] for alert in swept.alerts()), *([CHOOSE] * priced)]
+
+
+def curve(swept: SweepResult) -> "Picture | None":
+    """Draw the main score against the swept option; None without scores, or with too many lines."""
+    from tacit.reports.plots.style import PALETTE
+
+    rows = _rows(swept)
+    if rows.empty or rows["method"].nunique() > len(PALETTE):
+        return None
+    if axis_key(swept) != EPSILON:
+        return _by_value(swept, rows)
+    priced = rows[rows["value"] < math.inf]
+    return None if priced.empty else _by_price(swept, priced, rows[rows["value"] == math.inf])
 
 
 def axis_key(swept: SweepResult) -> str:
@@ -462,8 +482,13 @@ def _by_value(swept: SweepResult, rows: "pd.DataFrame") -> "Picture":
 
 def _baseline_scores(swept: SweepResult) -> dict[str, float]:
     """Return the scores of the baselines that are the same for all runs."""
-    found = {str(one["name"]): _mean(swept, one) for one in swept.baselines() if not one["changes"]}
-    return {REFERENCES.get(name, name): mean for name, mean in found.items() if mean is not None}
+    found = {_baseline_label(one): _mean(swept, one) for one in swept.baselines() if not one["changes"]}
+    return {name: mean for name, mean in found.items() if mean is not None}
+
+
+def _baseline_label(one: dict[str, Any]) -> str:
+    """Return the name of a baseline for people."""
+    return str(one.get("label") or REFERENCES.get(str(one["name"]), str(one["name"])))
 
 
 def _baseline_scores_by(swept: SweepResult, key: str) -> dict[str, dict[float, float]]:
@@ -472,8 +497,7 @@ def _baseline_scores_by(swept: SweepResult, key: str) -> dict[str, dict[float, f
     for one in swept.baselines():
         mean = _mean(swept, one)
         if list(one["changes"]) == [key] and mean is not None:
-            name = str(one["name"])
-            points = found.setdefault(REFERENCES.get(name, name), {})
+            points = found.setdefault(_baseline_label(one), {})
             points[float(sort_value(one["changes"][key]))] = mean
     return found
 
@@ -516,83 +540,6 @@ def _line(name: str, value: object) -> str:
 
 def _word(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _result(swept: SweepResult) -> list[Block]:
-    """Return the blocks of the result: the curve and its table."""
-    blocks: list[Block] = []
-    drawn = swept.figure()
-    if drawn is not None:
-        blocks.append(Figure("sweep", drawn, _describe_figure(swept)))
-    header, rows = grid(swept, ends=False)
-    if rows:
-        blocks.append(Grid("Means over seeds", header, tuple(rows), sortable=True))
-    if swept.interval:
-        blocks.append(Text(f"Intervals: {swept.interval}."))
-    return blocks
-
-
-def _describe_figure(swept: SweepResult) -> str:
-    """Describe the figure in words."""
-    key = axis_key(swept)
-    lines = [other for other in swept.keys if other != key]
-    apart = f", one line for each {' and '.join(labels(lines).values())}" if lines else ""
-    shaded = ", with its intervals" * bool(swept.interval)
-    return f"{_title(swept.goal[0])} against {key}{apart}{shaded}; the numbers are in the table below."
-
-
-def _costs(swept: SweepResult) -> list[Block]:
-    """Return a table of the cost of every run."""
-    names = labels(swept.keys)
-    rows = [
-        (
-            *(cell.row["changes"][key].strip("\"'") for key in swept.keys),
-            str(cell.seed),
-            _score(swept, row),
-            _price(row),
-            NOTHING if row.get("seconds") is None else f"{row['seconds']:.1f}",
-        )
-        for cell, row in ((cell, swept.rows[cell]) for cell in swept.batch.cells if cell in swept.rows)
-    ]
-    header = (*names.values(), "seed", _title(swept.goal[0]), "spent", "seconds")
-    return [
-        Facts((("promise", swept.batch.promise), ("runs", swept.runs))),
-        Text(CHOOSE),
-        Folded(f"Every run: {len(rows)}", (Grid("Runs one by one", header, tuple(rows), sortable=True),)),
-    ]
-
-
-def _score(swept: SweepResult, row: dict[str, Any]) -> str:
-    found = row.get("scores", {}).get(swept.goal[0])
-    return NOTHING if found is None else score_format(swept).format(found)
-
-
-def _price(row: dict[str, Any]) -> str:
-    return "failed" if row["failed"] is not None else _spent(row)
-
-
-def _failures(swept: SweepResult) -> list[Block]:
-    return [Items(reason, tuple(map(str, cells))) for reason, cells in swept.failures.items()]
-
-
-def _reproduce(swept: SweepResult) -> dict[str, Any]:
-    """Return the command, the experiment file, and the environment."""
-    known = Directory(swept.path).read_json(ENVIRONMENT)
-    return {
-        "command": f"tacit sweep {shlex.quote(swept.name)}.toml",
-        "experiment": tomli_w.dumps(swept.batch.document),
-        "environment": known or environment(),
-    }
-
-
-def _reproduction_blocks(told: dict[str, Any]) -> list[Block]:
-    versions = tuple((name, str(version)) for name, version in told["environment"].items())
-    return [
-        Text("With this file, whose table [sweep] lists the values:"),
-        Code(told["command"]),
-        Folded("The file", (Code(told["experiment"]),)),
-        Folded("What it ran on", (Facts(versions),)),
-    ]
 
 
 def _title(score: str) -> str:

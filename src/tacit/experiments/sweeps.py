@@ -33,6 +33,7 @@ from tacit.experiments.batch import (
     silent,
 )
 from tacit.experiments.experiment import Experiment, construct_experiment
+from tacit.learning.record import plain_table
 from tacit.privacy.policy import Open, Privacy, is_all_public
 from tacit.reports.text import NAMES
 from tacit.runs.directory import EXPERIMENT, Directory
@@ -321,6 +322,7 @@ def run_experiment(experiment: Experiment) -> Row:
         "seconds": None if secret else took,
         "scores": finite_scores(run.scores),
         "baselines": {name: finite_scores(found) for name, found in run.baselines.items()},
+        "simplest": plain_table(run.record.simplest) if run.record.simplest else None,
     }
 
 

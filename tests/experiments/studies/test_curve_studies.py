@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tacit
+from browsing import opened, require_readable, size
 from tacit.cli.app import app
 from tacit.errors import InvalidFile, Refused, RunUnusable
 from tacit.experiments import experiment, studies
@@ -16,6 +17,10 @@ from tacit.experiments.studies import curves
 from tacit.experiments.studies.curves import CurveStudyResult
 from tacit.functional.data import simulate
 from tacit.functional.tasks import Boosting
+from tacit.reports.page import document as document_of
+from tacit.reports.page import write
+from tacit.reports.page.blocks import Figure, Grid
+from tacit.reports.page.markdown import markdown
 from tacit.sites.vertical import Subjects, VerticalFederation
 
 FILE = """
@@ -259,6 +264,43 @@ def test_a_single_number_of_parties_and_a_single_promise_leave_nothing_to_draw(t
     done = studies.read(written(tmp_path), ["study.parties=[2]", "study.replicates=1"]).run()
     assert done.figures(tmp_path / "figures") == {}
     assert not (tmp_path / "figures").exists()
+
+
+def test_the_mean_curve_stands_beside_every_score_and_what_is_no_better_says_so_first(whole):
+    simplest = whole.verdicts[0].simplest
+    assert simplest.name == "mean curve"
+    rows = [row for row in whole.rows.values() if row["epsilon"] == "open" and row["release"] == "local"]
+    rows = [row for row in rows if row["parties"] == 2]
+    assert simplest.scores["ril2"] == pytest.approx(
+        np.mean([row["simplest"]["scores"]["ril2"] for row in rows])
+    )
+    # At epsilon 4 and 60 subjects local releases drown; without a promise nothing does.
+    useless = [verdict.label for verdict in whole.verdicts if verdict.useless]
+    assert any("local, epsilon 4" in label for label in useless)
+    assert not any("open" in label for label in useless)
+    assert whole.summary().startswith("verdict  ")
+    assert re.search(r"(?m)^mean curve +- +- +- +0\.0\d\d +\d\.\d{3} ", whole.summary())
+    assert re.search(r"(?m)^true regression +- +- +- +- +0\.\d{3} ", whole.summary())
+
+
+def test_a_report_has_the_figures_of_papers_the_verdict_and_the_promise(chromium, whole, tmp_path):
+    page = whole.page()
+    assert "not better than mean curve, the simplest baseline" in page.lead
+    assert page.alerts[0].tone == "stop"
+    sections = {section.title: section.blocks for section in page.sections}
+    assert list(sections) == ["Result", "The promise", "Runs", "Reproduce"]
+    drawn = [block.name for block in sections["Result"] if isinstance(block, Figure)]
+    names = ["parties-local", "selection-local", "parties-moments", "selection-moments"]
+    assert drawn == ["conditions", *names, "privacy-utility", "selection-epsilon"]
+    prices = next(block for block in sections["The promise"] if isinstance(block, Grid))
+    assert ("local, open, 2 parties", "open", "-") in prices.rows
+    document = json.loads(document_of(page))
+    assert [one["condition"] for one in document["verdicts"]] == [one.label for one in whole.verdicts]
+    assert document["reproduce"]["command"] == "tacit run parties.toml"
+    assert "# parties: a study of curves" in markdown(page)
+    place = write(page, tmp_path / "study.html")
+    with opened(chromium, place.as_uri(), color_scheme="dark", **size(390)) as tab:
+        require_readable(tab, 390)
 
 
 def test_what_is_not_varied_is_as_in_the_file(tmp_path):

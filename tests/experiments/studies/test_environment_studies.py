@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from browsing import opened, require_readable, size
 from tacit import Open, Privacy
 from tacit.aggregation.defence.clustering import Clusters
 from tacit.aggregation.mean import Mean
@@ -18,11 +19,15 @@ from tacit.control.figures import maps
 from tacit.control.history import History
 from tacit.control.tasks import PPO
 from tacit.errors import InvalidFile, InvalidValue, Refused, RunUnusable, TooFewSites
-from tacit.experiments import experiment, studies
-from tacit.experiments.studies import environment_results, environments
+from tacit.experiments import experiment, report, studies
+from tacit.experiments.studies import environments, figures
 from tacit.experiments.studies.environment_results import WorldStudyResult
 from tacit.experiments.studies.environments import WorldCell
 from tacit.experiments.studies.regimes import merge
+from tacit.reports.page import write
+from tacit.reports.page.blocks import Figure, Grid, Page, Section, Text
+from tacit.reports.page.html import fragment, html
+from tacit.reports.plots.style import picture, save_figure
 from tacit.runtime.keys import Key
 
 FILE = """
@@ -216,7 +221,7 @@ def test_a_figure_that_cannot_be_drawn_is_told_of_and_left_out(whole, tmp_path, 
     def wanted(studied):
         return {"good": Path.touch, "bad": lambda place: maps.weight_map([], [], [], [], key=Key(0))}
 
-    monkeypatch.setattr(environment_results, "drawings", wanted)
+    monkeypatch.setattr(figures, "drawings", wanted)
     lines: list[str] = []
     assert list(whole.figures(tmp_path / "figures", announce=lines.append)) == ["good"]
     (line,) = lines
@@ -235,7 +240,7 @@ def test_weights_that_were_kept_are_drawn_as_maps(whole, tmp_path, monkeypatch):
         256 * numbers,
         numbers,
     ).save(place)
-    wanted = environment_results.drawings(whole)
+    wanted = figures.drawings(whole)
     place.write_bytes(before)
     assert list(wanted) == [*FIGURES, "weights-t-sne-federated", "weights-umap-federated"]
     wanted["weights-t-sne-federated"](tmp_path / "map.png")
@@ -264,6 +269,84 @@ def test_without_a_directory_there_are_means_but_no_rounds_to_draw(tmp_path):
     done = read(tmp_path, FILE, "study.regimes=['federated']").run()
     assert list(done.figures(tmp_path / "figures")) == ["scenarios"]
     assert done.films(tmp_path / "films") == {}
+
+
+def few_drawings(studied: WorldStudyResult) -> dict[str, object]:
+    """One figure of each part, and one that cannot be drawn."""
+    wanted = figures.drawings(studied)
+    kept = {name: wanted[name] for name in ("scenarios", "overlay", "clusters-clustered")}
+    return {**kept, "weights-none": lambda place: maps.weight_map([], [], [], [], key=Key(0))}
+
+
+@pytest.fixture(scope="module")
+def page(whole: WorldStudyResult) -> Page:
+    """The report of a study in which one regime has learned nothing, with its films."""
+    known = {"untrained": 9.0, "alone": 50.0, "federated": 90.0, "clustered": 80.0, "private": 60.0}
+    whole.films(whole.path / "films")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(report, "drawings", few_drawings)
+        return changed(whole, **known, laplace=8.0).page()
+
+
+def test_a_report_has_the_verdict_first_then_figures_films_and_the_promise(page):
+    assert page.lead.startswith(
+        "1 of 6 results is not better than an untrained policy, the simplest baseline: laplace."
+    )
+    assert page.lead.endswith("Mean return 90.0 by federated, the best of 6 regimes.")
+    assert page.alerts[0].tone == "stop"
+    assert page.alerts[0].words == (
+        "Laplace: not better than an untrained policy, the simplest baseline: return 8.0 against 9.0."
+    )
+    sections = {section.title: section.blocks for section in page.sections}
+    assert list(sections) == ["Result", "Learning", "Clusters", "Films", "The promise", "Runs", "Reproduce"]
+    assert [block.name for block in sections["Result"] if isinstance(block, Figure)] == ["scenarios"]
+    left_out = [block.words for block in sections["Result"] if isinstance(block, Text)]
+    assert any(words.startswith("The figure weights-none is left out") for words in left_out)
+    films = sections["Films"]
+    assert [film.path for film in films] == [
+        "films/federated-heavy.gif", "films/federated-light.gif", "films/federated-odd.gif",
+    ]  # fmt: skip
+    assert films[0].words == "An agent of the regime federated in heavy: one episode."
+    prices = next(block for block in sections["The promise"] if isinstance(block, Grid))
+    assert ("private 5", "5", "5") in prices.rows
+    assert page.document["verdicts"][-1]["verdict"] == [
+        "not better than an untrained policy, the simplest baseline: return 8.0 against 9.0"
+    ]
+
+
+def test_a_report_is_the_same_in_every_form_and_the_film_is_inside(page, tmp_path):
+    shown = {kind: write(page, tmp_path / f"study{kind}").read_text() for kind in (".html", ".md", ".json")}
+    assert shown[".html"].count('src="data:image/gif;base64,') == 3
+    assert (
+        "*Film (films/federated-odd.gif): An agent of the regime federated in odd: one episode.*"
+        in shown[".md"]
+    )
+    assert "data:image/gif" not in fragment(page)
+    assert json.loads(shown[".json"])["kind"] == "worldstudyresult"
+    assert json.loads(shown[".json"])["alerts"][0]["tone"] == "stop"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
+def test_a_report_is_whole_on_a_desk_and_on_a_phone(chromium, page, tmp_path, width, scheme):
+    place = write(page, tmp_path / "study.html")
+    with opened(chromium, place.as_uri(), color_scheme=scheme, **size(width)) as tab:
+        # A film inside the page is no request.
+        tab.asked = [address for address in tab.asked if not address.startswith("data:")]
+        require_readable(tab, width)
+        for film in tab.locator(".film img").all():
+            assert film.evaluate("film => film.naturalWidth") > 100
+            assert film.bounding_box()["x"] + film.bounding_box()["width"] <= width
+        assert tab.locator(".film .enlarge").count() == 0
+
+
+def test_films_beyond_what_a_report_can_carry_are_named(whole, monkeypatch):
+    whole.films(whole.path / "films")
+    monkeypatch.setattr(report, "LARGEST", 0)
+    films = list(report._films(whole))
+    assert [film.content for film in films] == [b"", b"", b""]
+    shown = html(Page(title="t", lead="", sections=(Section("Films", tuple(films)),)))
+    assert "It lies in films/federated-odd.gif." in shown
+    assert "data:image/gif" not in shown
 
 
 class Killed(BaseException):
@@ -488,7 +571,9 @@ def test_what_a_regime_cannot_have_is_refused_before_anything_is_written(changes
 
 def test_the_command_plans_runs_and_shows_a_study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(environment_results, "drawings", lambda studied: {"curves": Path.touch})
+    few = {"learning-curves": lambda place: save_figure(picture(1.0, "Two curves", ""), place)}
+    monkeypatch.setattr(figures, "drawings", lambda studied: few)
+    monkeypatch.setattr(report, "drawings", lambda studied: few)
     path = written(tmp_path, WHOLE)
     small = ("--set", "study.replicates=1")
     code, out, _ = told("plan", path, *small)
@@ -498,7 +583,10 @@ def test_the_command_plans_runs_and_shows_a_study(tmp_path, monkeypatch):
     code, out, err = told("run", path, *small, "--out", "kept")
     assert code == 0, err
     assert "7 of 7: laplace, seed 3: return " in err
-    assert err.endswith(f"drawn {Path('kept', 'figures', 'curves.png')}\nsaved kept\n")
+    drawn = f"drawn {Path('kept', 'figures', 'learning-curves.png')}"
+    assert err.endswith(f"{drawn}\nsaved kept\nreport {Path('kept', 'report.html')}\n")
+    page = Path("kept", "report.html").read_text()
+    assert "Two curves" in page
     assert told("show", "kept")[1] == out
     inner = Path("kept", "runs", "private-epsilon-50-seed-3")
     assert (inner / "ledger.db").exists()

@@ -148,6 +148,9 @@ def _run_study(asked: RunRequest) -> "BatchResult[Any]":
         done = study.run(place, resume=asked.resume, announce=asked.log)
     for drawn in done.draw(place, announce=asked.log).values():
         asked.log(f"drawn {drawn}")
+    from tacit.reports.page import write
+
+    _ = write(done.page(), place / REPORT)
     return done
 
 

@@ -1,9 +1,10 @@
 """Studies: one experiment, repeated over all factors that its table [study] varies.
 
-curves                studies of curves (subjects, parties, folds, promises) and their results
+curves                studies of curves: subjects, parties, folds and promises; means and a summary
 environments          studies in environments: training regimes, promises and seeds
 regimes               ways to train in the same environments
-environment_results   their results: means with intervals, a summary, figures and films
+environment_results   their results: means with intervals, a summary
+figures               figures of both, and films
 """
 
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ def has_study_table(path: str | Path, changes: Sequence[str] = ()) -> bool:
 
 
 def load(path: str | Path) -> BatchResult[Any] | None:
-    """Load the study of a directory with its finished runs; None if it holds none."""
+    """The study that a directory remembers, as far as it got; None if it holds none."""
     if not (Path(path) / CELLS).is_file() or not has_study_table(path):
         return None
     directory, study = Directory(path), read(path)

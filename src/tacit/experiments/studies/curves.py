@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
@@ -22,17 +22,22 @@ from tacit.experiments.batch import (
     Cell,
     CellBatch,
     Row,
+    Scored,
+    Verdict,
     count_words,
     finite,
+    judge_runs,
     require_distinct,
     row_of,
     silent,
+    verdict_sentences,
     without_workers,
 )
 from tacit.experiments.experiment import Experiment, construct_experiment
 from tacit.functional.data.sources import RESPONSE, SimulatedCurves, hold_out_fold
 from tacit.functional.metrics import sensitivity, specificity
 from tacit.functional.tasks import Boosting
+from tacit.learning.record import plain_table
 from tacit.privacy.policy import Open, Privacy
 from tacit.reports.text import align_table, format_rows
 from tacit.runtime.keys import Key
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
 
     from tacit.functional.data import CurveSet
     from tacit.functional.model import Model
+    from tacit.reports.page.blocks import Page
 
 Release = Literal["local", "moments"]
 OPEN = "open"
@@ -215,6 +221,15 @@ class CurveStudy(CellBatch[CurveCell, "CurveStudyResult"]):
         error = "unknown" if row["ril2"] is None else f"{row['ril2']:.4f}"
         return f"RIL2 {error}, {row['seconds']:.1f} s"
 
+    def condition(self, cell: CurveCell) -> str:
+        """Return the factors of a cell in words, without what runs are averaged over and what is common."""
+        parts = {
+            cell.release: len(self.releases) > 1,
+            promise_in_words(cell.epsilon): len(self.epsilons) > 1,
+            count_words(cell.parties, "party").replace("partys", "parties"): len(self.parties) > 1,
+        }
+        return ", ".join(words for words, varied in parts.items() if varied)
+
     def result(self, rows: Mapping[CurveCell, Row], path: Path | None) -> "CurveStudyResult":
         """Return the results of the study."""
         return CurveStudyResult(batch=self, rows=rows, path=path)
@@ -279,6 +294,7 @@ def _score(experiment: Experiment, cell: CurveCell, folds: int) -> Row:
         "seconds": seconds,
         "bytes": model.bytes_sent,
         "floor": made.noise,
+        "simplest": plain_table(run.record.simplest) if run.record.simplest else None,
     }
 
 
@@ -363,6 +379,9 @@ def _require_predictors(study: CurveStudy) -> None:
         require(count <= known, "[study] parties", count, f"at most {known}, as there are predictors")
 
 
+# Results
+
+
 BY = ("release", "epsilon", "parties")
 MEASURES = (*SCORES, "seconds", "bytes")
 COLUMNS = [*BY, "replicate", "fold", "spent", *SCORES, "selected", "steps", "seconds", "bytes", "floor"]
@@ -380,7 +399,6 @@ SHOWN = {
 }
 # These are told with their standard errors.
 JUDGED = ("r2", "ril2")
-KINDS = ("sensitivity", "specificity")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -421,9 +439,9 @@ class CurveStudyResult(BatchResult[CurveCell]):
 
     def summary(self) -> str:
         """Summarize the study in text: the runs, the means, and the failures."""
-        table = self.table()
-        parts = [format_rows(self._head()), _format_table(table) if len(table) else "No run has a score."]
-        return "\n\n".join(part for part in (*parts, "\n".join(self._notes())) if part)
+        table = align_table(*mean_rows(self)) if len(self.table()) else "No run has a score."
+        parts = [format_rows(self._head()), table]
+        return "\n\n".join(part for part in (*parts, "\n".join(self.notes())) if part)
 
     def _records(self) -> list[Row]:
         rows = cast("list[Row]", self.table().reset_index().to_dict("records"))
@@ -431,7 +449,36 @@ class CurveStudyResult(BatchResult[CurveCell]):
 
     def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
         """Draw the error by number of parties, the price, and the selection of predictors, as PNG."""
-        return _draw(self, Path(folder))
+        from tacit.experiments.studies.figures import pictures
+        from tacit.reports.plots.style import save_figure
+
+        found: dict[str, Path] = {}
+        for name, picture in pictures(self).items():
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            found[name] = Path(folder) / f"{name}.png"
+            save_figure(picture, found[name])
+        return found
+
+    def page(self) -> "Page":
+        """The study as a report."""
+        from tacit.experiments.report import curve_page
+
+        return curve_page(self)
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """Means of each condition beside those of the mean curve, the simplest baseline."""
+        groups: dict[str, list[Scored]] = {}
+        for cell in self._in_order():
+            row = self.rows.get(cell)
+            if row is not None and row["failed"] is None:
+                scores = {name: row[name] for name in SCORES}
+                groups.setdefault(self.batch.condition(cell), []).append((scores, row.get("simplest")))
+        return [judge_runs(label, runs) for label, runs in groups.items()]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The study as one document."""
+        return {**super().as_dict(), "verdicts": [verdict.as_dict() for verdict in self.verdicts]}
 
     def _in_order(self) -> list[CurveCell]:
         releases, epsilons = self.batch.releases, self.batch.epsilons
@@ -444,6 +491,7 @@ class CurveStudyResult(BatchResult[CurveCell]):
     def _head(self) -> list[tuple[str, str]]:
         data, _, task = parts_of(self.batch.experiment)
         return [
+            *(("verdict", words.rstrip(".")) for _, words in verdict_sentences(self.verdicts)),
             ("study", self.name),
             ("task", task.kind),
             ("data", f"{data.kind}, {data.design}: {data.records:,} subjects in {self.batch.folds} folds"),
@@ -459,7 +507,8 @@ class CurveStudyResult(BatchResult[CurveCell]):
         common = f"delta {promise.delta:g} for any one {promise.unit}{', REHEARSAL' * promise.rehearsal}"
         return [("promise", f"epsilon for all parties in total, for any number; {common}")]
 
-    def _notes(self) -> list[str]:
+    def notes(self) -> list[str]:
+        """Return sentences below the means: what they are, the best that is possible, and failures."""
         found = list[str]()
         if len(self.frame) and self.frame["floor"].notna().any():
             floor = float(self.frame["floor"].mean())
@@ -470,8 +519,8 @@ class CurveStudyResult(BatchResult[CurveCell]):
         return found + self.failed_in_words()
 
 
-def _format_table(table: "pd.DataFrame") -> str:
-    """Means as a table for people."""
+def mean_rows(studied: CurveStudyResult) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of means: by condition, of the simplest baseline, and of the truth."""
     header = [*BY, "n", *(words for words, _, _ in SHOWN.values())]
     rows = [
         [
@@ -481,9 +530,21 @@ def _format_table(table: "pd.DataFrame") -> str:
             str(row["n"]),
             *(_cell(row, name) for name in SHOWN),
         ]
-        for row in table.reset_index().to_dict("records")
+        for row in studied.table().reset_index().to_dict("records")
     ]
-    return align_table(header, rows)
+    simplest = [verdict.simplest for verdict in studied.verdicts if verdict.simplest is not None]
+    if simplest:
+        scores = {name: sum(one.scores[name] for one in simplest) / len(simplest) for name in JUDGED}
+        rows.append(_reference_row(simplest[0].name, scores))
+    if studied.frame["floor"].notna().any():
+        rows.append(_reference_row("true regression", {"ril2": float(studied.frame["floor"].mean())}))
+    return header, rows
+
+
+def _reference_row(name: str, scores: Mapping[str, float]) -> list[str]:
+    """Return the row of what was not trained."""
+    told = [f"{scores[score]:.{SHOWN[score][1]}f}" if score in scores else "-" for score in SHOWN]
+    return [name, *["-"] * len(BY), *told]
 
 
 def _cell(row: Mapping[Any, Any], name: str) -> str:
@@ -493,98 +554,3 @@ def _cell(row: Mapping[Any, Any], name: str) -> str:
     error = row[f"{name}_error"]
     beside = f" ± {error:.{decimals}f}" if name in JUDGED and math.isfinite(error) else ""
     return f"{row[name] / unit:.{decimals}f}{beside}"
-
-
-def _draw(studied: CurveStudyResult, folder: Path) -> dict[str, Path]:
-    """Draw every figure that the varied factors allow, as PNG in a folder; files by what they show."""
-    frame = studied.frame[studied.frame["failed"].isna()]
-    found: dict[str, Path] = {}
-    if frame["parties"].nunique() > 1:
-        for release, table in studied.table().reset_index().groupby("release", sort=False):
-            found |= _by_parties(studied, str(release), table, folder)
-    if frame.loc[frame["epsilon"].map(math.isfinite), "epsilon"].nunique() > 1:
-        found |= _by_epsilon(studied, folder)
-    return found
-
-
-def _by_parties(
-    studied: CurveStudyResult, release: str, table: "pd.DataFrame", folder: Path
-) -> dict[str, Path]:
-    """Draw error and selection by the number of parties; one figure per group of distinguishable colors."""
-    from tacit.functional.figures.experiments import by_parties, selection
-    from tacit.reports.plots.style import PALETTE
-
-    found: dict[str, Path] = {}
-    epsilons = list(dict.fromkeys(table["epsilon"].tolist()))
-    for start in range(0, len(epsilons), len(PALETTE)):
-        part = table[table["epsilon"].isin(epsilons[start : start + len(PALETTE)])]
-        part = part.assign(method=[f"{promise_in_words(epsilon)}:" for epsilon in part["epsilon"].tolist()])
-        more = f"{release}-{start // len(PALETTE) + 1}" if start else release
-        places = {kind: _place(folder, f"{kind}-{more}") for kind in ("parties", "selection")}
-        told = f"{release} release, {_provenance(studied, part)}"
-        by_parties(
-            _score_table(part), references=_floor(studied), title=_party_effect(part), provenance=told,
-            path=places["parties"],
-        )  # fmt: skip
-        selection(_selection_table(part), provenance=told, path=places["selection"])
-        found |= {place.stem: place for place in places.values()}
-    return found
-
-
-def _by_epsilon(studied: CurveStudyResult, folder: Path) -> dict[str, Path]:
-    """Error and selection by epsilon, over all numbers of parties."""
-    from tacit.functional.figures.experiments import privacy_utility, selection
-
-    table = studied.table(["release", "epsilon"]).reset_index()
-    finite = table["epsilon"].map(math.isfinite)
-    private, without = table[finite].assign(method=table["release"]), table[~finite]
-    references = _floor(studied)
-    if len(without):
-        references["open"] = float(without["ril2"].mean())
-    told = f"{_provenance(studied, private)}, with {_span(sorted(set(studied.frame['parties'])))} parties"
-    places = {name: _place(folder, name) for name in ("privacy-utility", "selection-epsilon")}
-    privacy_utility(
-        _score_table(private), references=references, provenance=told, path=places["privacy-utility"]
-    )
-    selection(_selection_table(private), by="epsilon", provenance=told, path=places["selection-epsilon"])
-    return places
-
-
-def _party_effect(table: "pd.DataFrame") -> str:
-    """Return a title: the largest difference in RIL2 between numbers of parties, over all promises."""
-    groups = table.groupby("epsilon")["ril2"]
-    most = float((groups.max() - groups.min()).max())
-    return f"With {_span(sorted(set(table['parties'])))} parties, RIL2 differs by at most {most:.3f}"
-
-
-def _score_table(table: "pd.DataFrame") -> "pd.DataFrame":
-    return _without_unknown(table.assign(score=table["ril2"], error=table["ril2_error"]), ["error"])
-
-
-def _selection_table(table: "pd.DataFrame") -> "pd.DataFrame":
-    return _without_unknown(table, [f"{kind}_error" for kind in KINDS])
-
-
-def _without_unknown(table: "pd.DataFrame", errors: list[str]) -> "pd.DataFrame":
-    """Return the table with these errors, or with none if one of them is not known: of a single run."""
-    kept = [name for name in table.columns if not str(name).endswith("error")]
-    return table[kept + errors * bool(table[errors].notna().all(axis=None))]
-
-
-def _floor(studied: CurveStudyResult) -> dict[str, float]:
-    return {"noise": float(studied.frame["floor"].mean())}
-
-
-def _provenance(studied: CurveStudyResult, table: "pd.DataFrame") -> str:
-    data, _, _ = parts_of(studied.batch.experiment)
-    runs = _span(sorted(set(table["n"])))
-    return f"simulated ({data.design}), {data.records:,} subjects; means of {runs} runs each"
-
-
-def _span(values: list[int]) -> str:
-    return f"{values[0]}" if len(values) == 1 else f"{values[0]} to {values[-1]}"
-
-
-def _place(folder: Path, name: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{name}.png"

@@ -1,48 +1,46 @@
-"""Results of a study in environments: means with intervals, conclusions in words, figures and films.
-
-A figure that cannot be drawn is left out with a message.
-"""
+"""Results of a study in environments: a row for each run, means with intervals, and conclusions in words."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tacit.errors import TacitError
-from tacit.experiments.batch import Announce, BatchResult, Row, join_words, silent, student_interval
-from tacit.experiments.experiment import load
-from tacit.experiments.studies.environments import WorldCell, WorldStudy, finished_runs, steps_until
-from tacit.experiments.studies.regimes import ALONE, FEDERATED, UNTRAINED, world_source
+from tacit.experiments.batch import (
+    Announce,
+    BatchResult,
+    Row,
+    Verdict,
+    join_words,
+    silent,
+    student_interval,
+    verdict_sentences,
+)
+from tacit.experiments.studies.environments import WorldCell, WorldStudy
+from tacit.experiments.studies.regimes import ALONE, UNTRAINED, world_source
+from tacit.learning.record import Simplest
 from tacit.privacy.policy import Open
 from tacit.reports.text import align_table, format_rows
-from tacit.runtime.keys import Key
+from tacit.runs.run import judge
 from tacit.sites.environments import Variants
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tacit.control.history import History
-    from tacit.runs.run import Run
-    from tacit.sites.environments import Scenes, World
+    from tacit.reports.page.blocks import Page
 
 BY = ["regime", "epsilon"]
 PLAIN = ["sites", "rounds", "steps", "steps_in_all", "seconds", "spent", "delta", "agreement"]
 PLAYED = ["played_low", "played_high"]
 WORLD, UNSEEN = "return@", "return_unseen"
 NOTHING = "-"
+# A header, and rows.
+Cells = tuple[tuple[str, ...], list[tuple[str, ...]]]
 # Steps that differ by less than this part are as many.
 ALIKE = 0.05
-Drawing = Callable[[Path], object]
-# Embeddings of weights in a plane.
-MAPS = ("t-sne", "umap")
-# An axis ends this far below untrained policies, as a share of the best one's lead over them.
-BELOW = 0.25
-# Label of a score over all worlds.
-EVERYWHERE = "all worlds"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -129,15 +127,7 @@ class WorldStudyResult(BatchResult[WorldCell]):
 
     def summary(self) -> str:
         """Summarize the study in text: the runs, means by regime and by world, findings, and failures."""
-        table = self.table()
-        rows = [dict(row) for row in table.reset_index().to_dict("records")]
-        parts = [format_rows(_head(self))]
-        if rows:
-            parts += [_by_regime(rows), _by_world(self, rows)]
-        else:
-            parts.append("No run has a score.")
-        notes = [*(_conclusions(self, table) if rows else []), *self.failed_in_words()]
-        return "\n\n".join(part for part in (*parts, "\n".join(notes)) if part)
+        return _summarise(self)
 
     def as_dict(self) -> dict[str, Any]:
         """The study as one document."""
@@ -145,22 +135,38 @@ class WorldStudyResult(BatchResult[WorldCell]):
             **super().as_dict(),
             "above_alone": self.above_alone(),
             "learnt_nothing": self.learnt_nothing(),
+            "verdicts": [verdict.as_dict() for verdict in self.verdicts],
         }
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """The mean return of each regime beside that of untrained policies, the simplest baseline."""
+        means = self._by_label()
+        if UNTRAINED not in means.index:
+            return []
+        floor = float(means["return"].to_dict()[UNTRAINED])
+        how = "the initial weights, with random actions"
+        simplest = Simplest(name="an untrained policy", how=how, scores={"return": floor})
+        found: list[Verdict] = []
+        for label, row in means.drop(index=UNTRAINED).to_dict("index").items():
+            value, low, high = (float(row[name]) for name in ("return", *PLAYED))
+            # What episodes alone tell, as in `learnt_nothing`.
+            gain = {} if math.isnan(low) else {"return": (low - floor, high - floor)}
+            words = judge(replace(simplest, gain=gain), {"return": value})
+            found.append(Verdict(label=str(label), simplest=simplest, words=words))
+        return found
+
+    def page(self) -> "Page":
+        """The study as a report."""
+        from tacit.experiments.report import world_page
+
+        return world_page(self)
 
     def figures(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
         """Draw learning curves, returns by world, return against epsilon, clusters and weights, as PNG."""
-        into = Path(folder)
-        found: dict[str, Path] = {}
-        for name, drawing in drawings(self).items():
-            into.mkdir(parents=True, exist_ok=True)
-            place = into / f"{name}.png"
-            try:
-                drawing(place)
-            except TacitError as error:
-                announce(f"left out {name}: {error}")
-                continue
-            found[name] = place
-        return found
+        from tacit.experiments.studies.figures import draw
+
+        return draw(self, Path(folder), announce)
 
     def films(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
         """Film the agents of the federated regime, or else of the best, in each kind of world, as GIF.
@@ -169,27 +175,9 @@ class WorldStudyResult(BatchResult[WorldCell]):
             folder: The folder of the films; created if missing.
             announce: Receives the names of omitted films, with reasons.
         """
-        first = list(finished_runs(self, first=True))
-        if not first:
-            return {}
-        chosen = next(
-            (run for run in first if run.regime.name == FEDERATED),
-            max(first, key=lambda run: self.rows[run.cell]["scores"].get("return") or float("-inf")),
-        )
-        scenes = cast("Scenes | None", chosen.federation.held_out)
-        if scenes is None:
-            return {}
-        into = Path(folder)
-        into.mkdir(parents=True, exist_ok=True)
-        found: dict[str, Path] = {}
-        run = load(chosen.place)
-        for label, (site, world) in _stages(scenes).items():
-            name = f"{_slug(chosen.regime.label)}-{label}"
-            try:
-                found[name] = _film(run, site, world, into / f"{name}.gif", chosen.cell.seed)
-            except TacitError as error:
-                announce(f"left out the film {name}: {error}")
-        return found
+        from tacit.experiments.studies.figures import film_worlds
+
+        return film_worlds(self, Path(folder), announce)
 
     def draw(self, folder: str | Path, *, announce: Announce = silent) -> dict[str, Path]:
         """Draw all `figures`, and `films` if the study asks for them."""
@@ -243,6 +231,19 @@ def _plain(value: object) -> str | float | None:
     return value if value is None or isinstance(value, int) else str(value)
 
 
+def _summarise(studied: WorldStudyResult) -> str:
+    """The summary of a study."""
+    table = studied.table()
+    rows = [dict(row) for row in table.reset_index().to_dict("records")]
+    parts = [format_rows(_head(studied))]
+    if rows:
+        parts += [align_table(*cells) for cells in (regime_rows(rows), world_rows(studied, rows)) if cells[0]]
+    else:
+        parts.append("No run has a score.")
+    notes = [*(conclusions(studied, table) if rows else []), *studied.failed_in_words()]
+    return "\n\n".join(part for part in (*parts, "\n".join(notes)) if part)
+
+
 def _head(studied: WorldStudyResult) -> list[tuple[str, str]]:
     common = studied.batch.experiment
     source, sites = world_source(common), common.sites
@@ -252,6 +253,7 @@ def _head(studied: WorldStudyResult) -> list[tuple[str, str]]:
     if isinstance(sites, Variants) and sites.worlds:
         each = f": {sites.each} each of {', '.join(sites.worlds)}"
     return [
+        *(("verdict", words.rstrip(".")) for _, words in verdict_sentences(studied.verdicts)),
         ("study", studied.name),
         ("task", f"{common.task.kind} in {source.env}{judged}"),
         ("sites", f"{len(common.names or ()):,}{each}"),
@@ -271,10 +273,10 @@ def _promise(studied: WorldStudyResult) -> list[tuple[str, str]]:
     return [("promise", f"to {whom}, for the whole run{', REHEARSAL' * rehearsed}")]
 
 
-def _by_regime(rows: Sequence[dict[Any, Any]]) -> str:
-    """Format a table of regimes: price, return, interquartile mean, training steps."""
+def regime_rows(rows: Sequence[dict[Any, Any]]) -> Cells:
+    """Return a table of regimes: price, return, interquartile mean, training steps."""
     header = ("regime", "promise", "n", "return", "95 %", "IQM", "95 %", "steps a site", "steps in all")
-    return align_table(header, [
+    return header, [
         (
             row["label"], _price(row), str(row["n"]),
             _number(row.get("return")), _between(row, "return"),
@@ -282,18 +284,18 @@ def _by_regime(rows: Sequence[dict[Any, Any]]) -> str:
             f"{row['steps']:.0f}", f"{row['steps_in_all']:.0f}",
         )
         for row in rows
-    ])  # fmt: skip
+    ]  # fmt: skip
 
 
-def _by_world(studied: WorldStudyResult, rows: Sequence[dict[Any, Any]]) -> str:
-    """Format a table of returns by regime and world, with the agreement of clusters and worlds."""
+def world_rows(studied: WorldStudyResult, rows: Sequence[dict[Any, Any]]) -> Cells:
+    """Return a table of returns by regime and world, with the agreement of clusters and worlds."""
     worlds = {_title(name, studied.unseen): score for name, score in studied.worlds.items()}
     solved = {"solved %": 100.0} if "solved" in studied.scores else {}
     apart = any(not math.isnan(row["agreement"]) for row in rows)
     if not worlds and not solved and not apart:
-        return ""
+        return (), []
     header = ("return in", *worlds, *solved, *(["agreement"] * apart))
-    return align_table(header, [
+    return header, [
         (
             row["label"],
             *(_number(row[score]) for score in worlds.values()),
@@ -301,7 +303,7 @@ def _by_world(studied: WorldStudyResult, rows: Sequence[dict[Any, Any]]) -> str:
             *([_number(row["agreement"], 2)] * apart),
         )
         for row in rows
-    ])  # fmt: skip
+    ]  # fmt: skip
 
 
 def _title(name: str, unseen: Sequence[str]) -> str:
@@ -316,7 +318,7 @@ def _price(row: dict[Any, Any]) -> str:
     return f"epsilon {spent} at delta {row['delta']:g}"
 
 
-def _conclusions(studied: WorldStudyResult, table: "pd.DataFrame") -> list[str]:
+def conclusions(studied: WorldStudyResult, table: "pd.DataFrame") -> list[str]:
     """Return the conclusions from the means, in sentences."""
     seeds = int(table["n"].max())
     found = [
@@ -368,232 +370,3 @@ def _between(row: dict[Any, Any], name: str) -> str:
 
 def _number(value: Any, decimals: int = 1) -> str:  # noqa: ANN401
     return NOTHING if value is None or math.isnan(value) else f"{value:.{decimals}f}"
-
-
-def drawings(studied: WorldStudyResult) -> dict[str, Drawing]:
-    """Return all drawings of a study by name; empty if no run has a score."""
-    means = studied.table().reset_index()
-    if not (means["regime"] != UNTRAINED).any():
-        return {}
-    return {
-        **_of_learning(studied, means),
-        **_of_returns(studied, means),
-        **_of_clusters(studied),
-        **_of_weights(studied),
-    }
-
-
-def _stages(scenes: "Scenes") -> "dict[str, tuple[str, World]]":
-    """Return one environment of each kind, with its site."""
-    found: dict[str, tuple[str, World]] = {}
-    for site, world in zip(scenes.sites.tolist(), scenes.worlds, strict=True):
-        found.setdefault(world.label or "world", (site, world))
-    return found
-
-
-def _film(run: "Run", site: str, world: "World", place: Path, seed: int) -> Path:
-    """Film one episode of a site's model; in a world without a site, of the one model of all sites."""
-    from tacit.control.envs.spaces import refuse_undrawable
-
-    with refuse_undrawable(world):
-        return (run.model if site == "" else run.model_of(site)).film(place, world, seed=seed)
-
-
-def _of_learning(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, Drawing]:
-    """Draw learning curves: by world, overlaid, and by regime; one figure per group of colors."""
-    from tacit.control.figures.learning import learning_curves, overlay, side_by_side
-
-    rows = learning_history(studied)
-    found: dict[str, Drawing] = {}
-    if rows.empty:
-        return found
-    options = _options(studied, means)
-    watch = world_source(studied.batch.experiment).watch
-    told = f"{_where(studied)}; {watch} greedy episodes in each world after every round"
-    for more, part in _parts(rows):
-        for name, figure in (
-            ("learning-curves", learning_curves),
-            ("overlay", overlay),
-            ("side-by-side", side_by_side),
-        ):
-            found[f"{name}{more}"] = _calling(figure, part, **options, provenance=told)
-    return found
-
-
-def _of_returns(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, Drawing]:
-    """Draw the final return of each regime in each world, and the return against epsilon."""
-    from tacit.control.figures import privacy_return, scenarios
-
-    found: dict[str, Drawing] = {}
-    episodes = world_source(studied.batch.experiment).episodes
-    told = f"{_where(studied)}; {episodes} greedy episodes in each world, in Gymnasium"
-    for more, part in _parts(_returns(studied, means)):
-        alone = " One seed: no intervals." * int(means["n"].max() == 1)
-        provenance = f"{told}.{alone}"
-        options = _options(studied, means)
-        found[f"scenarios{more}"] = _calling(scenarios, part, **options, provenance=provenance)
-    priced = means[means["spent"].notna()]
-    if len(priced):
-        # Intervals over a few seeds are too wide; those over episodes show if anything was learned.
-        ends = {"played_low": "low", "played_high": "high"}
-        table = priced.drop(columns="epsilon").rename(columns={"spent": "epsilon", **ends})
-        table = table[["epsilon", "return", "low", "high", "regime"]].dropna(axis=1)
-        found["privacy-return"] = _calling(privacy_return, table, _references(means), provenance=told)
-    return found
-
-
-def _of_clusters(studied: WorldStudyResult) -> dict[str, Drawing]:
-    from tacit.control.figures import memberships
-
-    told = f"{_where(studied)}, seed {studied.batch.seeds[0]}"
-    return {
-        f"clusters-{_slug(label)}": _calling(memberships, rows, provenance=f"{label}: {told}")
-        for label, rows in cluster_history(studied).items()
-    }
-
-
-def _of_weights(studied: WorldStudyResult) -> dict[str, Drawing]:
-    """Maps of the weights that were kept along the way."""
-    from tacit.control.figures.maps import SHARED, weight_map
-
-    found: dict[str, Drawing] = {}
-    for label, (history, homes) in weights(studied).items():
-        owners = [str(owner) for owner in history.weight_labels]
-        others = sorted({owner for owner in owners if owner not in homes})
-        # The one model of all stands for itself; of several, none does.
-        names = {others[0]: SHARED} if len(others) == 1 else {}
-        kept = [place for place, owner in enumerate(owners) if owner in homes or owner in names]
-        if not any(owners[place] in homes for place in kept):
-            # Under secure aggregation single updates are invisible, so none were kept.
-            continue
-        sites = [names.get(owners[place], owners[place]) for place in kept]
-        worlds = [homes.get(site, "") for site in sites]
-        for method in MAPS:
-            found[f"weights-{method}-{_slug(label)}"] = _calling(
-                weight_map, history.weights[kept], worlds, history.weight_steps[kept], sites,
-                method=method, key=Key(studied.batch.seeds[0]) / "map",
-                provenance=f"{label}: weights of the sites without noise, seed {studied.batch.seeds[0]}",
-            )  # fmt: skip
-    return found
-
-
-def _calling(figure: Callable[..., object], *table: object, **options: object) -> Drawing:
-    """Return a function that draws a figure to a path."""
-    return lambda place: figure(*table, **options, path=place)
-
-
-def _returns(studied: WorldStudyResult, means: "pd.DataFrame") -> "pd.DataFrame":
-    """Return one row for each regime and world, with the ends of its interval; of one seed, there is none."""
-    import pandas as pd
-
-    # Those who learn keep the colors that they have in other figures.
-    order = means.sort_values("regime", key=lambda names: names == UNTRAINED, kind="stable")
-    rows: list[dict[str, Any]] = []
-    for world, score in _return_names(studied).items():
-        for row in cast("list[dict[str, Any]]", order.to_dict("records")):
-            mean = row[score]
-            low, high = (row[f"{score}{end}"] for end in ("_low", "_high"))
-            known = bool(np.isfinite([low, high]).all())
-            ends = (low, high) if known else (mean, mean)
-            rows.append(
-                {"regime": row["label"], "world": world, "mean": mean, "low": ends[0], "high": ends[1]}
-            )
-    return pd.DataFrame(rows).dropna()
-
-
-def _options(studied: WorldStudyResult, means: "pd.DataFrame") -> dict[str, Any]:
-    """Return the options that all figures of returns share."""
-    return {"target": _target(studied), "unseen": studied.unseen, "lowest": _lowest(studied, means)}
-
-
-def _target(studied: WorldStudyResult) -> float | None:
-    """Return the reward threshold of the environment, if it has one."""
-    from tacit.control.envs.spaces import reward_threshold
-
-    return reward_threshold(world_source(studied.batch.experiment).env)
-
-
-def _lowest(studied: WorldStudyResult, means: "pd.DataFrame") -> float | None:
-    """Return the lower end of the axis, so that a failed regime does not flatten the rest; None for none."""
-    floor, best = _references(means).get(UNTRAINED), float(means["return"].max())
-    if floor is None or best <= floor:
-        return None
-    lowest = round(floor - (best - floor) * BELOW, -1)
-    worst = float(np.nanmin(means[["return", *studied.worlds.values()]].to_numpy(dtype=np.float64)))
-    return lowest if worst < lowest else None
-
-
-def _references(means: "pd.DataFrame") -> dict[str, float]:
-    """Returns that cost no epsilon."""
-    known = means.set_index("label")["return"].to_dict()
-    names: Mapping[str, str] = {FEDERATED: "open", ALONE: ALONE, UNTRAINED: UNTRAINED}
-    return {words: float(known[label]) for label, words in names.items() if label in known}
-
-
-def _parts(rows: "pd.DataFrame") -> "list[tuple[str, pd.DataFrame]]":
-    """Split rows into groups of regimes with distinct colors, each with the suffix of its figure's name."""
-    from tacit.reports.plots.style import PALETTE
-
-    labels = list(dict.fromkeys(rows["regime"].tolist()))
-    starts = range(0, len(labels), len(PALETTE))
-    return [
-        (f"-{place + 1}" if place else "", rows[rows["regime"].isin(labels[start : start + len(PALETTE)])])
-        for place, start in enumerate(starts)
-    ]
-
-
-def _where(studied: WorldStudyResult) -> str:
-    common = studied.batch.experiment
-    return f"{world_source(common).env}, {len(common.names or ()):,} sites"
-
-
-def _slug(label: str) -> str:
-    return label.replace(" ", "-")
-
-
-def learning_history(studied: WorldStudyResult) -> "pd.DataFrame":
-    """Scores after every round: `regime`, `world`, `seed`, `steps` of a site until then, `return`."""
-    import pandas as pd
-
-    rows = [
-        {
-            "regime": run.regime.label,
-            "world": world,
-            "seed": run.cell.seed,
-            "steps": steps_until(run.regime.experiment, rounds, number)[0],
-            "return": rounds[number - 1].scores[score],
-        }
-        for run in finished_runs(studied)
-        for rounds in [run.rounds]
-        for number in range(1, len(rounds) + 1)
-        for world, score in _return_names(studied).items()
-        if score in rounds[number - 1].scores
-    ]
-    return pd.DataFrame(rows, columns=["regime", "world", "seed", "steps", "return"])
-
-
-def cluster_history(studied: WorldStudyResult) -> "dict[str, pd.DataFrame]":
-    """Return the cluster of each site after every round, by regime; of the first seed."""
-    import pandas as pd
-
-    found: dict[str, pd.DataFrame] = {}
-    for run in finished_runs(studied, first=True):
-        rows = run.cluster_rows()
-        if rows:
-            found[run.regime.label] = pd.DataFrame(rows)
-    return found
-
-
-def weights(studied: WorldStudyResult) -> "dict[str, tuple[History, dict[str, str]]]":
-    """The history of each regime that kept weights, and the world of each site in it; of the first seed."""
-    from tacit.control.history import HISTORY, History
-
-    kept = [run for run in finished_runs(studied, first=True) if (run.place / HISTORY).is_file()]
-    histories = [(run, History.load(run.place / HISTORY)) for run in kept]
-    return {run.regime.label: (history, run.kinds) for run, history in histories if len(history.weights)}
-
-
-def _return_names(studied: WorldStudyResult) -> dict[str, str]:
-    """Return the score in each kind of world that has a name, or the one of all."""
-    names = {world: score for world, score in studied.worlds.items() if score != UNSEEN}
-    return names or {EVERYWHERE: "return"}

@@ -186,6 +186,10 @@ class WorldStudy(CellBatch[WorldCell, "WorldStudyResult"]):
         times = f"; {len(self.seeds)} seeds each" if len(self.seeds) > 1 else ""
         return f"{listed}, beside untrained policies{times}"
 
+    def condition(self, cell: WorldCell) -> str:
+        """Return the label of a cell's regime."""
+        return UNTRAINED if cell.regime == UNTRAINED else self.regime(cell).label
+
     def regime(self, cell: WorldCell) -> Regime:
         """The regime of a cell that is trained."""
         return next(each for each in self.regimes if (each.name, each.epsilon) == cell.group)

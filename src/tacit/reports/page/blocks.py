@@ -93,6 +93,23 @@ class Figure:
     words: str
 
 
+@dataclass(frozen=True, eq=False)
+class Film:
+    """A film as an animated GIF, and the same in words.
+
+    Args:
+        name: Its name where a word is needed.
+        path: Its place beside the report, as people find it.
+        content: The bytes of the GIF; empty for a film that is named and not shown.
+        words: Its content, in a sentence or two.
+    """
+
+    name: str
+    path: str
+    content: bytes
+    words: str
+
+
 @dataclass(frozen=True)
 class Code:
     """Text that is kept letter by letter: a command, a file."""
@@ -113,7 +130,7 @@ class Folded:
     blocks: tuple["Block", ...]
 
 
-Block = Text | Items | Facts | Questionnaire | Grid | Figure | Code | Folded
+Block = Text | Items | Facts | Questionnaire | Grid | Figure | Film | Code | Folded
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,9 +30,9 @@ from tacit.reports.page.blocks import (
     LONG,
     TONES,
     Block,
-    Code,
     Facts,
     Figure,
+    Film,
     Grid,
     Page,
     Section,
@@ -60,6 +60,8 @@ UNBROKEN, UNBROKEN_HEADER, NARROW = 24, 12, 3
 INTERVAL = re.compile(r" ([(\[].*)")
 # Letters of a figure that a notebook is to keep with it.
 SMALL = 60_000
+# Beginning of an animated GIF.
+GIF = b"GIF8"
 # Names that the page has given to parts of its own.
 TAKEN = ("main", "state")
 # The only request of a page: itself.
@@ -142,7 +144,13 @@ def _environment() -> "Environment":
         {"kind": lambda block: type(block).__name__.lower(), "words": words_of, "legible": legible}
     )
     words = {"tones": TONES, "narrow": NARROW, "unbroken": UNBROKEN_HEADER}
-    makers = {"numeric": numeric, "row": _row, "figure": _figure, "small_figure": _small_figure}
+    makers = {
+        "numeric": numeric,
+        "row": _row,
+        "figure": _figure,
+        "small_figure": _small_figure,
+        "film": _film,
+    }
     cast("dict[str, object]", made.globals).update({**words, **makers})
     return made
 
@@ -180,6 +188,16 @@ def _row(cells: Sequence[str], numbers: Sequence[bool]) -> "Markup":
 
 def _figure(block: Figure) -> "Markup":
     return _safe(inline(block.picture, block.name, block.words))
+
+
+def _film(block: Film) -> "Markup":
+    """Return the film inside the page, or nothing if it is only named."""
+    from markupsafe import escape
+
+    if not block.content.startswith(GIF):
+        return _safe("")
+    inside = base64.b64encode(block.content).decode()
+    return _safe(f'<img alt="{escape(one_line(block.words))}" src="data:image/gif;base64,{inside}">')
 
 
 def _small_figure(block: Figure) -> "Markup":
@@ -232,16 +250,6 @@ def tried_html(tried: Mapping[str, Any]) -> str:
         for noise, table in tried["tables"].items()
     ]
     return fragment(_page(f"attacks on {tried['name']}", sections))
-
-
-def text_html(title: str, text: str) -> str:
-    """Render a summary with finished tables as HTML.
-
-    Args:
-        title: Title of the summary.
-        text: The summary.
-    """
-    return fragment(_page(title, [Section("Summary", (Code(text),))]))
 
 
 def _page(title: str, sections: Sequence[Section]) -> Page:

@@ -15,6 +15,7 @@ from tacit.reports.page.blocks import (
     Code,
     Facts,
     Figure,
+    Film,
     Folded,
     Grid,
     Items,
@@ -53,12 +54,18 @@ def _block(block: Block) -> str:
             return _facts(block)
         case Grid():
             return _grid(block)
-        case Figure():
-            return f"*Figure: {_inline(block.words)}*"
+        case Figure() | Film():
+            return _seen(block)
         case Code():
             return _code(block)
         case Folded():
             return _details(block)
+
+
+def _seen(block: Figure | Film) -> str:
+    """Return a figure or a film in words."""
+    kind = "Figure" if isinstance(block, Figure) else f"Film ({_inline(block.path)})"
+    return f"*{kind}: {_inline(block.words)}*"
 
 
 def _text(block: Text) -> str:

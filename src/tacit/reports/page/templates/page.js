@@ -57,7 +57,7 @@
   };
 
   const equip = () => {
-    all("figure").forEach(enlarge);
+    all("figure:not(.film)").forEach(enlarge);
     for (const table of all("table[data-sortable]")) {
       table.written = [...table.tBodies[0].rows];
       table.order = [0, 0];
