@@ -198,8 +198,8 @@ class SweepResult(BatchResult[SweepCell]):
         stops = [f"Unprotected, in every run: {'; '.join(bare)}."] if bare else []
         minds = [words for words, holds in told.items() if holds]
         return [
-            *({"tone": tone, "words": words} for tone, words in verdict_sentences(self.verdicts)),
             *({"tone": "stop", "words": words} for words in stops),
+            *({"tone": tone, "words": words} for tone, words in verdict_sentences(self.verdicts)),
             *({"tone": "mind", "words": words} for words in minds),
         ]
 
