@@ -229,6 +229,15 @@ def test_the_book_is_priced_at_the_deltas_of_its_runs_until_somebody_names_anoth
     assert (told["delta"], told["stated"]) == (1e-6, [])
 
 
+def test_the_ledger_of_a_run_with_a_given_noise_is_priced_at_the_delta_of_the_run(folder):
+    text = (folder / "trial.toml").read_text().replace("epsilon = 0.95", "noise_multiplier = 9.0")
+    (folder / "given.toml").write_text(text.replace("1e-5", "1e-3"))
+    done = json.loads(tacit(folder, "run", "given.toml", "--out", "given", "--json").stdout)
+    told = json.loads(tacit(folder, "ledger", "given", "--json").stdout)
+    assert told["delta"] == 1e-3
+    assert told["epsilon"] == pytest.approx(done["privacy"]["epsilon"], rel=1e-9)
+
+
 def test_runs_that_only_one_copy_of_the_book_holds_are_shown(folder, monkeypatch, tmp_path_factory):
     tacit(folder, "run", "trial.toml")
     (folder / "patients.csv.ledger").unlink()

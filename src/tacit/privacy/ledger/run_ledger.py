@@ -167,7 +167,9 @@ def begin_plan(
     if not resumed and privacy.epsilon is not None and EVERYONE not in ledger.budgets():
         ledger.allow(epsilon=privacy.epsilon, delta=privacy.delta)
     if larger is None:
-        ledger.register(releases, plan=own, resumed=resumed and ledger.has_former_run())
+        # A given noise has no budget, which would say it.
+        delta = privacy.delta if privacy.epsilon is None else None
+        ledger.register(releases, plan=own, resumed=resumed and ledger.has_former_run(), delta=delta)
         return own
     if not resumed:
         ledger.check(releases, plan=larger)

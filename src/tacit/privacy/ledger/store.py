@@ -112,7 +112,9 @@ class Ledger:
         for subject in (EVERYONE, RECORDS):
             self.allow(epsilon=epsilon, delta=delta, subject=subject)
 
-    def register(self, releases: Iterable[Release], *, plan: str, resumed: bool = False) -> bool:
+    def register(
+        self, releases: Iterable[Release], *, plan: str, resumed: bool = False, delta: float | None = None
+    ) -> bool:
         """Register a fixed plan before its first charge, so that its charges may come one by one.
 
         Args:
@@ -122,6 +124,7 @@ class Ledger:
             resumed: Whether it is the plan of the run that has charged this ledger before rows had plans. No
                 budget is asked about the whole of it, so its charges are held against the filter unless the
                 budget bears all of it.
+            delta: The delta at which it states its price, if no budget says so (`usual_delta`).
 
         Returns:
             Whether it was written; False if it had been before, with the same releases.
@@ -132,6 +135,8 @@ class Ledger:
                 was written.
         """
         require_plan(plan)
+        if delta is not None:
+            accounting.require_delta(delta)
         rows = list(releases)
         with self._writing():
             known = self._account.plans.known.get(plan)
@@ -147,7 +152,7 @@ class Ledger:
                     "register it without resumed"
                 )
             self._check([] if resumed else rows, plan)
-            self._append_plan(plan, rows, resumed=resumed)
+            self._append_plan(plan, rows, resumed=resumed, delta=delta)
         return True
 
     def has_former_run(self) -> bool:
