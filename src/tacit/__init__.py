@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tacit.privacy.ledger.store import Ledger as Ledger
     from tacit.privacy.policy import Open as Open
     from tacit.privacy.policy import Privacy as Privacy
+    from tacit.runs.evaluation import Evaluation as Evaluation
     from tacit.runs.fit import fit as fit
     from tacit.runs.run import Run as Run
     from tacit.runs.stopping import Stopping as Stopping
@@ -57,6 +58,7 @@ else:
 # The module of each name, and the name that it has there, if it is another one.
 _HOMES = {
     "Columns": "tacit.sites.vertical:VerticalFederation",
+    "Evaluation": "tacit.runs.evaluation",
     "Federation": "tacit.sites.federation:RowFederation",
     "Key": "tacit.runtime.keys",
     "Ledger": "tacit.privacy.ledger.store",
@@ -77,6 +79,7 @@ _HOMES = {
 
 __all__ = [
     "Columns",
+    "Evaluation",
     "Federation",
     "Key",
     "Ledger",

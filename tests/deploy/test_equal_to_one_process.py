@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 from in_process import handed
 
+from tacit import Ledger
 from tacit.deploy.coordinator.run import charges
+from tacit.deploy.site.config import LEDGER
 from tacit.engines.messages import NoReply
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -153,3 +155,45 @@ def test_agents_are_equal_too(promise: str, tmp_path: Path):
     assert float(np.abs(run.state - alone.state).max()) <= 1e-6
     assert run.scores == alone.scores
     assert [entry.diary for entry in run.record.rounds] == [entry.diary for entry in alone.record.rounds]
+
+
+EVALUATED = """\
+name = "scored"
+[data]
+kind = "simulated"
+design = "SDGM1"
+records = 1200
+features = 10
+held_out = 0.0
+[sites]
+kind = "iid"
+count = 4
+[task]
+kind = "newton-ph"
+horizon = 3.0
+[privacy]
+unit = "record"
+noise = "NOISE"
+epsilon = 3.0
+delta = 1e-5
+rehearsal = true
+[evaluate]
+share = 0.3
+"""
+
+
+@pytest.mark.parametrize("noise", ["site", "secure"])
+def test_sites_hold_the_same_records_out_and_count_the_same_table(noise: str, tmp_path: Path):
+    file = tmp_path / "scored.toml"
+    file.write_text(EVALUATED.replace("NOISE", noise))
+    town, chosen, federation = handed(file, [], tmp_path / "town")
+    run = town.run(tmp_path / "over-letters")
+    alone = chosen.run_on(federation, tmp_path / "alone")
+    assert np.array_equal(run.state, alone.state)
+    assert run.record.evaluation == alone.record.evaluation
+    assert run.scores == alone.scores != {}
+    assert charges(run.path) == charges(alone.path)
+    # In the life of a site, a record pays for training and evaluation: the next experiment has other coins.
+    with Ledger(town.sites["site-1"] / LEDGER, mode="read") as ledger:
+        assert {row.subject for row in ledger.releases()} == {"records@site-1"}
+        assert ledger.spent(1e-5) > run.privacy.epsilon + 0.5

@@ -10,15 +10,26 @@ from hypothesis.extra.numpy import arrays
 from sklearn.metrics import accuracy_score, brier_score_loss, r2_score, roc_auc_score
 
 from tacit.errors import InvalidValue
-from tacit.learning.class_table import (
+from tacit.learning.evaluation import (
     ClassTable,
     bin_predictions,
     bin_probabilities,
     class_table_of,
     score_classes,
 )
-from tacit.learning.noisy_scores import Noise, Score, choose_bins, is_above, rank_concordance, score_of
-from tacit.learning.square_sums import SENSITIVITY, UNITS, SquareSums, score_squares, square_sums
+from tacit.learning.noisy_scores import (
+    SENSITIVITY,
+    UNITS,
+    Noise,
+    Score,
+    SquareSums,
+    choose_bins,
+    is_above,
+    rank_concordance,
+    score_of,
+    score_squares,
+    square_sums,
+)
 
 
 @pytest.mark.parametrize("law", ["discrete-laplace", "laplace", "gaussian"])

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from tacit.learning.record import Round
+from tacit.reports.evaluation import NO_SCORE
 from tacit.reports.text import align_table, format_rows, line, progress, scores, side_by_side, summary
 
 PROMISE = {"epsilon": 2.9989, "delta": 1e-4, "unit": "record", "relation": "add-remove", "rehearsal": False}
@@ -103,10 +104,7 @@ def test_scores_that_only_some_have_leave_a_dash_for_the_others():
     rows = scores([("federated", {"c_index": 0.5}), ("pooled", {"ibs": 0.1})]).splitlines()
     assert rows[2].split() == ["federated", "0.5000", "-"]
     assert rows[3].split() == ["pooled", "-", "0.1000"]
-    assert (
-        scores([("federated", {})])
-        == "No score: the run has no public held-out records to score the model on."
-    )
+    assert scores([("federated", {})]) == NO_SCORE
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tacit.experiments.experiment import Experiment, construct_experiment, read
 from tacit.functional.data.remote import RemoteCurves
 from tacit.learning.record import describe
 from tacit.privacy.policy import Provenance
+from tacit.runs.spec import OPTIONS
 from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import bound_fields, fields_of
 from tacit.runtime.tables import load, override_value
@@ -48,11 +49,6 @@ Document = dict[str, Any]
 Place = Callable[[str], Path]
 # Folders for a site's data, and for public files.
 DATA, PUBLIC = "data", "public"
-# Tables of an experiment beside its data and its sites.
-PARTS = (
-    "task", "privacy", "aggregation", "server", "sampling", "stop", "augment", "quarantine", "attack",
-    "clusters", "engine",
-)  # fmt: skip
 # Folders and services are named after sites, and the path to a socket has to be short.
 LONGEST_NAME = 60
 # Keys of [data] that sites agree on.
@@ -239,7 +235,7 @@ def split_data(
 def _tables(experiment: Experiment) -> dict[str, Document]:
     """Return the tables of an experiment other than data and sites; none names a user's code."""
     chosen = experiment.choices()
-    parts = {name: chosen[name] for name in PARTS}
+    parts = {name: chosen[name] for name in OPTIONS}
     parts["aggregation"] = user_choice(parts["aggregation"])
     # The engine is chosen at launch.
     parts["engine"] = None if parts["engine"] == Local() else parts["engine"]
@@ -257,7 +253,7 @@ def _tables(experiment: Experiment) -> dict[str, Document]:
                     f"[{name}] kind = {kind!r} is your own code: a site receives data and never code. Use a "
                     "built-in kind"
                 )
-    return {name: tables[name] for name in PARTS if name in tables}
+    return {name: tables[name] for name in OPTIONS if name in tables}
 
 
 def _kinds(table: Mapping[str, Any]) -> list[str]:

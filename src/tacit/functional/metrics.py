@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit.errors import InvalidValue, require, require_count
-from tacit.learning.square_sums import square_sums
+from tacit.learning.noisy_scores import square_sums
 from tacit.runtime.arrays import Array
 
 __all__ = [
@@ -134,10 +134,10 @@ def curve_sums(
 
     Returns:
         Squared residuals, squared distances from the center, and subjects, in whole units (3,), for
-        `tacit.learning.square_sums.SquareSums`.
+        `tacit.learning.noisy_scores.SquareSums`.
 
     Guarantee:
-        A subject moves the sums by at most `tacit.learning.square_sums.SENSITIVITY` in L1.
+        A subject moves the sums by at most `tacit.learning.noisy_scores.SENSITIVITY` in L1.
     """
     pair = _pair(true, predicted, times)
     return square_sums(pair.true, pair.predicted, center, bound, pair.weights)

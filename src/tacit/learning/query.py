@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Protocol
 
-from tacit.learning.record import Fault
+from tacit.learning.noisy_scores import Noise
+from tacit.learning.record import Evaluated, Fault
 from tacit.privacy.contracts import Layout, Norm, ShareOf
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array, as_numpy
@@ -19,8 +20,8 @@ from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort
 
 # Messages that sites answer: a round of training, the initial query ("opening"), the final one ("closing"),
-# training after the choice of a model ("choosing"), and the number of records.
-WorkKind = Literal["round", "choosing", "opening", "closing", "count"]
+# training after the choice of a model ("choosing"), the number of records, and scores on held-out records.
+WorkKind = Literal["round", "choosing", "opening", "closing", "count", "evaluation"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +163,32 @@ class FinalQueryBase(QueryBase):
     @abstractmethod
     def apply(self, state: Array, combined: Array, noise: float = 0.0) -> Array:
         """Add the combined answers to the state; `noise` is the deviation of each of their numbers."""
+
+
+class EvaluationQueryBase(QueryBase):
+    """Base of evaluation queries: a table of counts of held-out records, from which a model is scored.
+
+    Each held-out record is in one cell of the table, so that one record more or less moves it by 1 in every
+    norm, however many cells there are. Cells are chosen by public numbers and by the model alone.
+    """
+
+    kind: ClassVar[str] = "evaluation"
+    work_kind: ClassVar[WorkKind] = "evaluation"
+    cells_per_record: int | None = 1
+
+    def record_bound(self, norm: Norm) -> float:
+        """Return 1: a record is in one cell."""
+        return 1.0
+
+    @abstractmethod
+    def scores(self, state: Array, counts: Array, noise: Noise) -> Evaluated:
+        """Score a model.
+
+        Args:
+            state: The model.
+            counts: The noisy counts of all sites (cells,).
+            noise: Noise in each count.
+        """
 
 
 class _AdaptedInitialQuery(Adapted, InitialQueryBase):

@@ -8,7 +8,7 @@ Watching changes nothing about a run. Plain functions hear of rounds alone.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, Protocol, cast, get_type_hints, runtime_checkable
 
@@ -23,7 +23,9 @@ Reason = Literal[
 ]  # fmt: skip
 Status = Literal["active", "watch", "quarantined", "probation"]
 # Fields of a record that are left out if empty.
-ALSO = ("findings", "notes", "intervals", "sites", "left_out", "simplest", "verdict", "sizes")
+ALSO = (
+    "findings", "notes", "intervals", "sites", "left_out", "simplest", "verdict", "sizes", "evaluation",
+)  # fmt: skip
 # Reason for leaving out a part of a plan.
 OVERSPENT = (
     "the budget does not cover it, because interrupted work could not be repeated and was charged twice"
@@ -145,6 +147,32 @@ class Simplest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """Scores on private held-out records, computed from one noisy table that was paid for.
+
+    Args:
+        epsilon: Price of the table for any one held-out record; None in an open run.
+        share: Probability with which a record was held out.
+        records: Number of held-out records, as the noisy table has it.
+        scores: The scores.
+        intervals: 95 % intervals, which cover the draw of the held-out records and the noise.
+        hidden: Scores that the noise hides, and why.
+        simplest: The simplest baseline, from the same table.
+        curves: Calibration and risk groups, in lists of numbers by their names, for figures; None
+            stands for numbers that the noise hides.
+    """
+
+    epsilon: float | None = None
+    share: float = 0.0
+    records: float = 0.0
+    scores: dict[str, float] = field(default_factory=dict[str, float])
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    hidden: dict[str, str] = field(default_factory=dict[str, str])
+    simplest: Simplest | None = None
+    curves: dict[str, list[list[float | None]]] = field(default_factory=dict[str, list[list[float | None]]])
+
+
+@dataclass(frozen=True, kw_only=True)
 class Record:
     """A run from its first round to its last.
 
@@ -164,6 +192,7 @@ class Record:
         simplest: The simplest baseline; None where the task has none, or nothing is scored.
         sizes: Numbers of records and events that the model was `trained` and `scored` on, if known.
         verdict: Sentences on scores that are not better than the simplest baseline; none if all are.
+        evaluation: Scores that were bought on private held-out records; None without [evaluate].
     """
 
     rounds: tuple[Round, ...] = ()
@@ -181,6 +210,16 @@ class Record:
     simplest: Simplest | None = None
     verdict: tuple[str, ...] = ()
     sizes: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    evaluation: Evaluated | None = None
+
+    def with_evaluation(self, found: Evaluated) -> "Record":
+        """Return the record with bought scores; they are the scores of the run where it has no others."""
+        added = replace(self, evaluation=found)
+        if self.scores:
+            return added
+        return replace(
+            added, scores=found.scores, intervals={"federated": found.intervals}, simplest=found.simplest
+        )
 
     def warnings(self) -> list[str]:
         """Return warnings about updates and sites, in words; empty if there were no faults."""
@@ -212,6 +251,7 @@ class Record:
             "simplest": None if self.simplest is None else plain_table(self.simplest),
             "verdict": list(self.verdict),
             "sizes": dict(self.sizes),
+            "evaluation": None if self.evaluation is None else plain_table(self.evaluation),
         }
         return {
             "rounds": len(self.rounds),
@@ -229,9 +269,9 @@ def sizes_in_words(sizes: Mapping[str, Mapping[str, int]]) -> str:
     )
 
 
-def plain_table(part: Simplest) -> dict[str, Any]:
-    """Return a simplest baseline as plain data for JSON, without empty fields."""
-    return {name: value for name, value in plain(asdict(part)).items() if value}
+def plain_table(part: Simplest | Evaluated) -> dict[str, Any]:
+    """Return a part of a record as plain data for JSON, without empty fields."""
+    return {name: value for name, value in msgspec.to_builtins(part).items() if value}
 
 
 def describe(part: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -25,7 +25,8 @@ from tacit.errors import (
     require_rate,
     require_word,
 )
-from tacit.learning.query import Updates
+from tacit.learning.elementwise import exp
+from tacit.learning.query import EvaluationQueryBase, Updates
 from tacit.learning.record import describe, identity_of
 from tacit.learning.task import Goal, TaskBase
 from tacit.privacy.contracts import Groups
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
     from tacit.learning.optimizers import Program
     from tacit.learning.perceptron import LossName
     from tacit.learning.torch_modules import LossFunction, Module
+
+
+# Log odds beyond this are as good as certain.
+LARGEST = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +230,31 @@ class Supervised(Learner):
         from tacit.learning.torch_modules import weights_of
 
         return weights_of(self.module)
+
+    def evaluation(self, epsilon: float, records: int | None) -> EvaluationQueryBase | None:
+        """Query for scores on private held-out records: of classifiers, by `logistic` or `cross-entropy`."""
+        from tacit.learning.evaluation import ClassEvaluation
+
+        classes = self._classes
+        return None if classes is None else ClassEvaluation(self._probabilities, classes)
+
+    @property
+    def _classes(self) -> int | None:
+        """Number of classes, for a loss of classes whose network has a closed form."""
+        from tacit.learning.perceptron import Perceptron
+
+        if not isinstance(self._program, Perceptron) or self.loss not in ("logistic", "cross-entropy"):
+            return None
+        return 2 if self.loss == "logistic" else self._program.layers[-1].outputs
+
+    def _probabilities(self, state: Array, features: Array) -> Array:
+        """Return the probability of each class (records, classes)."""
+        outputs = self._program.outputs(state[None], features[None])[0]
+        if self.loss == "logistic":
+            ones = 1 / (1 + exp(-np.clip(outputs.reshape(len(features)), -LARGEST, LARGEST)))
+            return np.column_stack([1 - ones, ones])
+        weights = exp(outputs - outputs.max(axis=1, keepdims=True))
+        return weights / weights.sum(axis=1, keepdims=True)
 
     def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """The given metrics and the mean loss."""

@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from tacit.errors import InvalidValue, Refused, hint
+from tacit.learning.query import EvaluationQueryBase as EvaluationQueryBase
 from tacit.learning.query import FinalQuery as FinalQuery
 from tacit.learning.query import FinalQueryBase as FinalQueryBase
 from tacit.learning.query import InitialQuery as InitialQuery
@@ -217,6 +218,16 @@ class TaskBase(Work):
     @property
     def final_query(self) -> FinalQuery | None:
         """Query after the last round, if there is one."""
+        return None
+
+    def evaluation(self, epsilon: float, records: int | None) -> EvaluationQueryBase | None:
+        """Query for scores on private held-out records; None where the task has none.
+
+        Args:
+            epsilon: The epsilon at which one noise would be as large as all noises in a count; infinite in an
+                open run.
+            records: The expected number of held-out records of all sites, if that is public.
+        """
         return None
 
     @property

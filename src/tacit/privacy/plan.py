@@ -153,14 +153,20 @@ class PlannedPrice:
         each: Releases of a round if every site joins it: of every round where they differ in their noise, of
             one where they differ in their number alone.
         rounds: Number of planned rounds.
+        scores: Releases about held-out records, made once after the last round.
     """
 
     once: tuple[Release, ...]
     each: tuple[tuple[Release, ...], ...]
     rounds: int
+    scores: tuple[Release, ...] = ()
 
     def after(self, rounds: int) -> list[Release]:
-        """Return the releases of `rounds` rounds; equal ones are counted together."""
+        """Return the releases of `rounds` rounds, and of the scores after the last one."""
+        return [*self.training(rounds), *(self.scores if rounds >= self.rounds else ())]
+
+    def training(self, rounds: int) -> list[Release]:
+        """Return the releases of `rounds` rounds without scores; equal ones are counted together."""
         if len(self.each) > 1:
             # One round more than planned is as the last.
             known = [self.each[min(number, len(self.each) - 1)] for number in range(rounds)]
@@ -211,7 +217,7 @@ def plan(
         rounds=rounds,
         noise_multiplier=mechanism.multiplier if isinstance(mechanism, Multiplied) else None,
         spends={mark: accounting.epsilon(price.after(mark), privacy.delta) for mark in marks},
-        comparisons=accounting.compare(whole, privacy.delta),
+        comparisons=accounting.compare(price.training(rounds), privacy.delta),
         budget=privacy.epsilon,
         warnings=(*_warnings(privacy, statement, sites, records), *snr_warnings(heard)),
         signal=heard,

@@ -224,6 +224,15 @@ class Privacy:
             rehearsal=self.rehearsal,
         )
 
+    def solve_evaluation(self, epsilon: float, sites: int) -> "Mechanism":
+        """Return the mechanism of a table of counts that costs any one record `epsilon`.
+
+        Args:
+            epsilon: Its price; a record is in one cell.
+            sites: Number of sites, which share one noise if it is secure.
+        """
+        return self._count_records(1, 1 / epsilon, sites)
+
     def _protect_records(
         self,
         task: TaskSpec,
@@ -502,6 +511,12 @@ class Open:
                 f"{task.kind} has no contributions of single records: its loss couples them. Use clipped = "
                 '"site", form the loss in risk groups (groups_per_site), or leave clip out.'
             )
+
+    def solve_evaluation(self, epsilon: float, sites: int) -> "Mechanism":
+        """Return the null mechanism: counts are exact."""
+        from tacit.privacy.mechanisms.base import NoPrivacy
+
+        return NoPrivacy()
 
     def solve_query(self, question: QuerySpec, mechanism: "Mechanism") -> "Mechanism":
         """Return the null mechanism; a site's answer is clipped where its updates are."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tacit.learning.record import Record
+from tacit.learning.record import Record, plain_table
 from tacit.privacy.policy import is_all_public
 from tacit.privacy.statement import Statement
 from tacit.reports.audit import verdict
@@ -37,6 +37,10 @@ JACKKNIFE = (
     "Intervals: 95 %, by a jackknife over twenty groups of the held-out records. Models are not trained "
     "again: "
     "the intervals do not contain the variation from training records and noise."
+)
+BOUGHT = (
+    "Scores and intervals come from one noisy table of counts of private held-out records. Intervals: 95 %, "
+    "by a bootstrap of the table; they cover the draw of these records and the noise, but no other training."
 )
 EPISODES = "Intervals: 95 %, by a bootstrap over episodes. Agents are not trained again."
 
@@ -233,14 +237,18 @@ def _result(run: ReportData) -> dict[str, Any]:
         }
         for name, scores in known.items()
     ]
+    bought = run.record.evaluation
     how = JACKKNIFE if run.record.intervals else ""
+    if bought is not None and run.record.scores == bought.scores:
+        how = BOUGHT
     if any(model["intervals"] for model in models) and not how:
         how = EPISODES
     record = run.record
     words = {"findings": list(record.findings), "notes": list(record.notes)}
     words |= {"verdict": list(record.verdict), "simplest": "" if simplest is None else simplest.how}
     told = {"sizes": dict(record.sizes), "chosen": record.chosen, "stopped": record.stopped, **words}
-    return {**told, "goal": list(run.goal), "models": models, "how": how}
+    bought = {} if record.evaluation is None else {"evaluation": plain_table(record.evaluation)}
+    return {**told, "goal": list(run.goal), "models": models, "how": how, **bought}
 
 
 def _scores_with_intervals(

@@ -12,6 +12,7 @@ from tacit.privacy.ledger import total as all_runs
 from tacit.privacy.statement import EXCHANGED, NEIGHBORS, terms_in_words
 from tacit.reports import audit
 from tacit.reports.data import SCHEMA, ReportData, document, score_name
+from tacit.reports.evaluation import NO_SCORE, evaluation_blocks
 from tacit.reports.page.blocks import (
     Block,
     Code,
@@ -169,7 +170,7 @@ def _result(result: Mapping[str, Any], run: ReportData) -> Iterator[Block]:
     if result["findings"]:
         yield Items("Findings", tuple(result["findings"]))
     if not scores:
-        yield Text("No score: the run has no public held-out records to score the model on.")
+        yield from _evaluation(result["evaluation"]) if "evaluation" in result else [Text(NO_SCORE)]
         return
     drawn = results(result, provenance=privacy_line(run.statement))
     if drawn is not None:
@@ -183,6 +184,11 @@ def _result(result: Mapping[str, Any], run: ReportData) -> Iterator[Block]:
             (score_name(score), *(with_ends(model, score) for model in result["models"])) for score in scores
         ),
     )
+    yield from _explained(result)
+
+
+def _explained(result: Mapping[str, Any]) -> Iterator[Block]:
+    """Yield the sentences below the scores, and scores that were bought."""
     if result["how"]:
         yield Text(result["how"])
     names = {model["name"]: model["label"] for model in result["models"]}
@@ -190,6 +196,15 @@ def _result(result: Mapping[str, Any], run: ReportData) -> Iterator[Block]:
         yield Text(f"{names['simplest']}: {result['simplest']}.")
     if not {"alone", "pooled"}.isdisjoint(names):
         yield Text("The comparison models had the same training without any protection.")
+    if "evaluation" in result:
+        yield from _evaluation(result["evaluation"])
+
+
+def _evaluation(found: Mapping[str, Any]) -> Iterator[Block]:
+    """Yield the scores that were bought on private held-out records, with their price."""
+    own = {"scores": found.get("scores", {}), "intervals": found.get("intervals", {})}
+    rows = tuple((score_name(score), with_ends(own, score)) for score in own["scores"])
+    yield from evaluation_blocks(found, rows)
 
 
 def _in_words(result: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TextIO
 from tacit.errors import escape
 from tacit.learning.record import Round, sizes_in_words
 from tacit.privacy.ledger import total
+from tacit.reports.evaluation import HIDDEN_SCORES, NO_SCORE, evaluation_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 NAMES = {
     "c_index": "C-index", "ibs": "IBS", "r2": "R2", "ril2": "RIL2", "iqm": "IQM",
+    "uno": "Uno's C", "auc": "AUC",
     "return_low": "return, 95 % from", "return_high": "return, 95 % to", "return_unseen": "return, unseen",
     "iqm_low": "IQM, 95 % from", "iqm_high": "IQM, 95 % to", "solved": "share solved",
 }  # fmt: skip
@@ -74,6 +76,8 @@ def summary(run: dict[str, Any]) -> str:
     """
     models = _models(run)
     table = scores([(model.label, model.scores) for model in models], [model.ends for model in models])
+    if run.get("evaluation") and not any(model.scores for model in models):
+        table = HIDDEN_SCORES
     beneath = [run.get("how", "")]
     if run["baselines"]:
         beneath.append("The comparison models had the same training without any protection.")
@@ -95,6 +99,9 @@ def header_of(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     if promise.get("all_runs") is not None:
         head.append(("all runs", total.in_words(promise["all_runs"]).partition(": ")[2].rstrip(".")))
     head += [("records", words)] if (words := sizes_in_words(run.get("sizes", {}))) else []
+    head += [("evaluation", words) for words in evaluation_in_words(run.get("evaluation"))]
+    bought = _bought(run)
+    head += [("evaluation", ", ".join(bought))] if bought else []
     if run["chosen"] != run["rounds"]:
         head.append(("model", f"of round {run['chosen']}"))
     head += [(f"model {number}", ", ".join(names)) for number, names in _members(run.get("clusters", {}))]
@@ -102,6 +109,14 @@ def header_of(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     head += [("finding", words) for words in run.get("findings", ())]
     head += [("note", words) for words in run.get("notes", ())]
     return head
+
+
+def _bought(run: Mapping[str, Any]) -> list[str]:
+    """Return the scores on private held-out records in words, where the table shows others."""
+    found: Mapping[str, Any] = run.get("evaluation") or {}
+    model = _model("", found.get("scores", {}), found.get("intervals", {}))
+    shown = () if model.scores == run["scores"] else model.scores
+    return [f"{NAMES.get(name, name)} {model.value(name)} {model.interval(name)}".rstrip() for name in shown]
 
 
 def score_table(run: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -115,31 +130,16 @@ def side_by_side(runs: Sequence[dict[str, Any]]) -> str:
     found = [_model("", run["scores"]).scores for run in runs]
     paths = tell_apart([run.get("run") or run["name"] for run in runs])
     metrics = list(dict.fromkeys(name for known in found for name in known))
-    header = [
-        "run",
-        "task",
-        "rounds",
-        "epsilon",
-        "delta",
-        "unit",
-        *(NAMES.get(name, name) for name in metrics),
-    ]
+    names = [NAMES.get(name, name) for name in metrics]
+    header = ["run", "task", "rounds", "epsilon", "delta", "unit", *names]
+    cells = [[number(known.get(name), name) for name in metrics] for known in found]
     rows = [
-        (
-            path,
-            run["task"],
-            str(run["rounds"]),
-            *_price(run["privacy"]),
-            *(number(known.get(name), name) for name in metrics),
-        )
-        for run, path, known in zip(runs, paths, found, strict=True)
+        (path, run["task"], str(run["rounds"]), *_price(run["privacy"]), *own)
+        for run, path, own in zip(runs, paths, cells, strict=True)
     ]
     rehearsed = any(run["privacy"]["rehearsal"] for run in runs)
-    verdicts = [
-        wrap_paragraph(f"{run.get('run') or run['name']}: {words}", indent="  ")
-        for run in runs
-        for words in run.get("verdict", ())
-    ]
+    named = [(run.get("run") or run["name"], words) for run in runs for words in run.get("verdict", ())]
+    verdicts = [wrap_paragraph(f"{name}: {words}", indent="  ") for name, words in named]
     first = "\n".join(verdicts) + "\n\n" if verdicts else ""
     return first + fit_table(header, rows) + (f"\n\n{REHEARSAL}" if rehearsed else "")
 
@@ -155,7 +155,7 @@ def scores(rows: Sequence[tuple[str, Mapping[str, float]]], intervals: Sequence[
     models = [_model(label, found, ends) for (label, found), ends in zip(rows, known, strict=True)]
     metrics = list(dict.fromkeys(name for model in models for name in model.scores))
     if not metrics:
-        return "No score: the run has no public held-out records to score the model on."
+        return NO_SCORE
     tables = [_below(models, metrics)]
     if len(metrics) <= WIDEST:
         tables.insert(0, align_table(*_score_rows(models, metrics)))

@@ -22,6 +22,7 @@ from tacit.aggregation.screening import LONGEST, Screen
 from tacit.engines.base import RecordCountQuery
 from tacit.errors import InvalidValue
 from tacit.learning.query import FinalQueryBase, QueryBase, Updates
+from tacit.learning.record import Evaluated
 from tacit.learning.task import TaskBase
 from tacit.privacy.ledger.chain import planned_bytes
 from tacit.privacy.ledger.run_ledger import RunLedger, begin_plan
@@ -29,7 +30,7 @@ from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.mechanisms.secure_gram import SecureGram
 from tacit.privacy.policy import Open, Privacy
-from tacit.runs.directory import OPENED, Checkpoint, Directory, machine
+from tacit.runs.directory import EVALUATED, OPENED, Checkpoint, Directory, machine
 from tacit.runs.queries import final_query_of, initial_query_of
 from tacit.runs.spec import PreparedRun, RunSpec
 from tacit.runtime.arrays import Array
@@ -165,6 +166,34 @@ class RunContext:
         directory.write_checkpoint(closed)
         return closed
 
+    def ask_evaluation(
+        self, point: Checkpoint, directory: Directory, ledger: Ledger, key: Key
+    ) -> Evaluated | None:
+        """Charge and count the table of held-out records once; return the scores of the model.
+
+        Args:
+            point: The last checkpoint, with the model.
+            directory: The run's directory, which keeps the counts.
+            ledger: The ledger to charge.
+            key: The run's key.
+        """
+        question, asked = self.prepared.evaluation, self.spec.evaluate
+        if question is None or asked is None:
+            return None
+        known: dict[str, Any] | None = directory.read_json(EVALUATED)
+        if known is None:
+            ticket = self.ticket(replace(point, state=point.best), key / question.kind)
+            ledger.charge(self.prepared.evaluation_price(), ticket=ticket, plan=self.plan)
+            own = key / question.kind if key.rehearsal else key / question.kind / ticket
+            mechanism = self.prepared.solve_evaluation()
+            mean, sites = self._collect(question, mechanism, point.best, own, list(self.federation))
+            # Free of the noise of means: counts of all sites are whole numbers or nearly so.
+            known = {"counts": [float(count) for count in mean * sites], "sites": sites}
+            directory.write_json(EVALUATED, known)
+        noise = self.prepared.cell_noise(int(known["sites"]))
+        counts = np.asarray(known["counts"], dtype=np.float64)
+        return asked.scored(question, self.spec.privacy, point.best, counts, noise)
+
     def apply_final(
         self, question: FinalQueryBase, state: Array, clusters: Mapping[str, int], key: Key
     ) -> Array:
@@ -194,6 +223,13 @@ class RunContext:
             # The answer is noise alone, so that it does not reveal that no site took part.
             nobody = Updates((), np.zeros((0, question.width)))
             return mechanism.at_server(Mean()(nobody, sites=expected), key / "server")
+        return self._collect(question, mechanism, state, key, names)[0]
+
+    def _collect(
+        self, question: QueryBase, mechanism: Mechanism, state: Array, key: Key, names: Sequence[str]
+    ) -> tuple[Array, int]:
+        """Return the combined answers of these sites, a mean, and the number of sites in it."""
+        expected = mechanism.denominator(len(names))
         answers = self.spec.engine.train(question, self.federation, state, names, mechanism, key)
         answers = self.tamper(answers, key)
         limit = (LONGEST, "l2") if self.joins else mechanism.update_bound()
@@ -209,7 +245,8 @@ class RunContext:
         )
         with one_thread():
             combined = rule(kept, sites=expected)
-        return mechanism.at_server(combined, key / "server")
+        sites = len(names) - len(answers.faults) if blind else len(kept.names)
+        return mechanism.at_server(combined, key / "server"), sites
 
     @property
     def joins(self) -> bool:

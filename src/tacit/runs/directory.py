@@ -34,6 +34,8 @@ from tacit.runtime.arrays import Array
 
 EXPERIMENT, ROUNDS, LEDGER, STATE = "experiment.toml", "rounds.jsonl", "ledger.db", "state.safetensors"
 OPENED, WEIGHTS, REPORT = "opened.json", "weights", "report.html"
+# Noisy counts of held-out records, from which the model is scored.
+EVALUATED = "evaluation.json"
 STATEMENT, ENVIRONMENT, SUMMARY, SECRET = "statement.json", "environment.json", "summary.json", "secret.key"
 PROVENANCE, AUDIT, PLAN = "provenance.json", "audit.json", "plan.txt"
 MATHEMATICS = ("OPENBLAS", "MKL", "OMP", "BLIS", "NPY", "ATEN", "NUMBA")

@@ -26,19 +26,21 @@ from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Plain, ServerStep
 from tacit.engines.base import Engine, Local
 from tacit.errors import TacitError, require_name
-from tacit.learning.record import Callback, Record, Tell, notify, silent
+from tacit.learning.record import OVERSPENT, Callback, Record, Tell, notify, silent
 from tacit.learning.task import Task, TaskBase, as_task
 from tacit.privacy.ledger.data_book import DataBook
 from tacit.privacy.ledger.run_ledger import RunLedger
+from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.privacy.statement import state, subject_prices
 from tacit.reports.dpia_form import TABLE, Answers
 from tacit.runs.clusters import own_records, score_clusters, weighted_mean
 from tacit.runs.context import RunContext, digest
-from tacit.runs.directory import EXPERIMENT, LEDGER, PROVENANCE, Directory
+from tacit.runs.directory import EXPERIMENT, LEDGER, PROVENANCE, Checkpoint, Directory
 from tacit.runs.divergence import SLOWER, find_diverged, find_lost, mean_loss, slower
-from tacit.runs.queries import final_query_of, initial_query_of, with_saved_answers
+from tacit.runs.evaluation import Evaluation
+from tacit.runs.queries import final_query_of, initial_query_of, skip_if_unaffordable, with_saved_answers
 from tacit.runs.run import Run, count_sizes, is_over, judge, read, require_sound, write
 from tacit.runs.setup import prepare
 from tacit.runs.spec import Augmenter, PreparedRun, RunSpec
@@ -70,6 +72,7 @@ def fit(
     attack: Attack | None = None,
     clusters: Clusters | None = None,
     engine: Engine = Local(),
+    evaluate: Evaluation | None = None,
     rounds: int | None = None,
     seed: int = 0,
     spend_anyway: bool = False,
@@ -94,6 +97,7 @@ def fit(
         attack: The attack of malicious sites, in a rehearsal.
         clusters: The clustering of sites, for several models.
         engine: The engine that runs the local work.
+        evaluate: Scores that are bought on private records, held out of training by a secret draw.
         rounds: The number of rounds; by default what the task needs, which is 1 for most.
         seed: The seed of everything repeatable.
         spend_anyway: Run although the forecast says that nothing can be learned.
@@ -177,6 +181,9 @@ def _run(
     assert federation is not None, "fit gives one"
     assert watch is not None, "there is one where data are"
     data = digest(key, "data", federation.fingerprint)
+    held_out = federation
+    if spec.evaluate is not None:
+        federation, held_out = spec.evaluate.split(federation, key)
     if spec.stop is not None and prepared.watched is not None:
         federation, watch = reserve_records(federation, spec.stop, prepared.watched, key)
     if spec.augment is not None or initial_query_of(prepared.task) is not None:
@@ -201,6 +208,7 @@ def _run(
         # Where no baseline may be trained, the score has its interval all the same.
         others = partial(notify, callbacks) if trained else None
         record = compare(context, record, point.best, chosen, test, key, others)
+    record = evaluate_privately(context, record, point, held_out, directory, ledger, key)
     sizes = count_sizes(context.federation, test, provenance)
     record = replace(record, verdict=judge(record.simplest, record.scores), sizes=sizes)
     promise = state(
@@ -213,6 +221,26 @@ def _run(
         task=context.task, record=record, privacy=promise, state=point.best, path=directory.path, name=name,
         charged=tuple(ledger.releases()),
     )  # fmt: skip
+
+
+def evaluate_privately(
+    context: RunContext,
+    record: Record,
+    point: Checkpoint,
+    held_out: Federation,
+    directory: Directory,
+    ledger: Ledger,
+    key: Key,
+) -> Record:
+    """Return the record with scores that are bought on private held-out records, if the run asks for them."""
+    question, left = context.prepared.evaluation, list[str]()
+    found = None
+    with skip_if_unaffordable(question, left, resumed=True):
+        found = replace(context, federation=held_out).ask_evaluation(point, directory, ledger, key)
+    if left:
+        notes = tuple(f"{what} was left out: {OVERSPENT}" for what in left)
+        record = replace(record, left_out=(*record.left_out, *left), notes=(*record.notes, *notes))
+    return record if found is None else record.with_evaluation(found)
 
 
 class _Withheld:

@@ -29,6 +29,7 @@ from tacit.privacy.mechanisms.adaptive_clipping import AdaptiveClipping
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.mechanisms.secure_sum import FEWEST, MOST, honest
 from tacit.privacy.policy import Open, Privacy, Provenance
+from tacit.runs.evaluation import enter_late
 from tacit.runs.queries import final_query_of, initial_query_of, queries_of
 from tacit.runs.spec import PreparedRun, PublicFacts, RunSpec
 from tacit.runs.stopping import Stopping, watch_over
@@ -82,6 +83,7 @@ def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRu
         require_units(federation, privacy.delta if privacy.protects else None)
     if federation is not None and spec.augment is not None:
         spec.augment.check(federation, privacy, provenance)
+    require_evaluable(spec, task, federation, provenance)
     stop = spec.stop or Stopping()
     training = stop.reserve(privacy if spec.augment is None else spec.augment.reserve(privacy))
     require_compatible_clusters(spec)
@@ -111,6 +113,17 @@ def prepare(spec: RunSpec, sites: Federation | PublicFacts | None) -> PreparedRu
         room = mechanism.most_records(1 + (facts.features or 0))
         require_room_for_records(room, names, facts.records)
     return prepared if federation is None else _open(prepared, federation)
+
+
+def require_evaluable(
+    spec: RunSpec, task: TaskBase, federation: Federation | None, provenance: Provenance
+) -> None:
+    """Refuse scores on private records that the task, the promise or the records do not allow."""
+    if spec.evaluate is None:
+        return
+    late = federation is not None and enter_late(federation)
+    spec.evaluate.check(task, spec.privacy, clusters=spec.clusters is not None, late=late)
+    provenance.declare_public([spec.evaluate.public_fact])
 
 
 def resolve_sites(

@@ -18,7 +18,8 @@ from tacit.aggregation.defence.quarantine import Quarantine
 from tacit.aggregation.mean import Mean
 from tacit.aggregation.server import Plain, ServerStep
 from tacit.engines.base import Engine, Local
-from tacit.learning.query import QueryBase
+from tacit.learning.noisy_scores import EXACT, Noise
+from tacit.learning.query import EvaluationQueryBase, QueryBase
 from tacit.learning.record import describe
 from tacit.learning.task import TaskBase, as_task
 from tacit.privacy.accounting.release import Release
@@ -29,6 +30,7 @@ from tacit.privacy.mechanisms.base import BoundedSum, Mechanism
 from tacit.privacy.plan import Plan, PlannedPrice, plan
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.privacy.statement import Statement, released_in_words
+from tacit.runs.evaluation import Evaluation
 from tacit.runs.stopping import HeldOutWatch, Stopping
 from tacit.runtime.keys import Key
 from tacit.runtime.tables import Kinds
@@ -90,6 +92,7 @@ class RunSpec:
         engine: The engine that runs the local work.
         rounds: The number of rounds.
         seed: The seed of everything repeatable.
+        evaluate: Scores that are bought on private held-out records.
         spend_anyway: Run although the forecast says that nothing can be learned.
     """
 
@@ -121,6 +124,7 @@ class RunSpec:
     engine: Engine = field(
         default=Local(), metadata=_kinds("tacit.engines.base:Local", "tacit.engines.flower.nodes:Flower")
     )
+    evaluate: Evaluation | None = field(default=None, metadata=_kinds("tacit.runs.evaluation:Evaluation"))
     rounds: int = 1
     seed: int = 0
     # Decides whether a run begins, not what it is.
@@ -252,6 +256,38 @@ class PreparedRun:
         """The mechanism of a question."""
         return self.training.solve_query(question, self.mechanism)
 
+    @property
+    def evaluation(self) -> EvaluationQueryBase | None:
+        """The query that scores the model on private held-out records; None without [evaluate]."""
+        asked, spec = self.spec.evaluate, self.spec
+        return (
+            None
+            if asked is None
+            else asked.query(self.task, spec.privacy, self.facts.records, len(self.names))
+        )
+
+    def solve_evaluation(self) -> Mechanism:
+        """The mechanism of that query."""
+        assert self.spec.evaluate is not None, "there is an evaluation"
+        privacy = self.spec.privacy
+        return privacy.solve_evaluation(self.spec.evaluate.price(privacy), len(self.names))
+
+    def cell_noise(self, sites: int) -> Noise:
+        """Return the noise in each count of all held-out records, where `sites` sites have answered."""
+        if isinstance(self.spec.privacy, Open) or self.spec.evaluate is None:
+            return EXACT
+        noise = Noise(scale=1 / self.spec.evaluate.price(self.spec.privacy))
+        if not noise.variance:
+            return EXACT
+        # Shares of more sites than are counted on are more than one noise.
+        deviation = sites * self.solve_evaluation().deviation(sites)
+        return replace(noise, copies=deviation**2 / noise.variance)
+
+    def evaluation_price(self) -> list[Release]:
+        """Return the releases about held-out records."""
+        asked = self.spec.evaluate
+        return [] if asked is None else asked.release(self.solve_evaluation(), self.names)
+
     def price_of(self, question: QueryBase) -> list[Release]:
         """Return the releases that a query costs."""
         priced = self.solve_query(question).release(0, self.names)
@@ -270,7 +306,8 @@ class PreparedRun:
 
     def price(self) -> list[Release]:
         """Return all releases of the run, with every site in each round: its one price."""
-        return [release for part in self._once() for release in part] + self.planned_releases()
+        once = [release for part in self._once() for release in part]
+        return [*once, *self.planned_releases(), *self.evaluation_price()]
 
     def _once(self) -> tuple[list[Release], ...]:
         """Return the releases outside the rounds: synthetic records, queries, the number of records."""
@@ -284,7 +321,7 @@ class PreparedRun:
         once = [release for part in reversed(self._once()) for release in part]
         differ = self.spec.rounds if self.mechanism.rounds else 1
         each = tuple(tuple(self.releases_of_round(number + 1)) for number in range(differ))
-        price = PlannedPrice(tuple(once), each, self.spec.rounds)
+        price = PlannedPrice(tuple(once), each, self.spec.rounds, tuple(self.evaluation_price()))
         models = 1 if self.clusters is None else self.clusters.models
         made = plan(
             self.spec.privacy, self.task, self.mechanism, price,
@@ -294,9 +331,13 @@ class PreparedRun:
             made,
             warnings=(*made.warnings, *self._few(), *self.warnings),
             statement=self._of_unknown(made),
-            choices=tuple(self.task.choices(self.spec.privacy, self.spec.rounds)),
+            choices=(*self.task.choices(self.spec.privacy, self.spec.rounds), *self._evaluation_choice()),
             forecast=self.forecast(self.facts.records),
         )
+
+    def _evaluation_choice(self) -> list[str]:
+        asked = self.spec.evaluate
+        return [] if asked is None else [asked.choice(self.spec.privacy)]
 
     def forecast(self, records: int | None) -> Forecast | None:
         """Forecast the accuracy with this number of records of all sites."""

@@ -37,7 +37,7 @@ from tacit.errors import (
 from tacit.experiments.experiment import Experiment, construct_experiment, require_releases
 from tacit.privacy.accounting import epsilon
 from tacit.privacy.accounting.release import Release, by_subject
-from tacit.privacy.ledger.chain import RECORDS
+from tacit.privacy.ledger.chain import HELD_OUT, RECORDS
 from tacit.privacy.policy import Open
 from tacit.runs.setup import advice, largest_site, most_records, prepare, require_room_for_records
 from tacit.runs.spec import PreparedRun
@@ -348,9 +348,19 @@ def spent_by_records(path: Path, delta: float) -> float:
 
 
 def _label_releases(agreement: SiteAgreement) -> list[Release]:
-    """The price of an experiment, each release under its name."""
+    """The price of an experiment, each release under its name.
+
+    The next experiment draws other records to hold out: in a site's life, a record pays for both.
+    """
     about = f"experiment {agreement.experiment.name}"
-    return [replace(release, purpose=f"{about}: {release.purpose}") for release in agreement.price]
+    return [
+        replace(
+            release,
+            purpose=f"{about}: {release.purpose}",
+            subject=release.subject.replace(f"{HELD_OUT}@", f"{RECORDS}@"),
+        )
+        for release in agreement.price
+    ]
 
 
 def digest_of(text: str) -> str:

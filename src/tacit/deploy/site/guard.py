@@ -76,6 +76,7 @@ from tacit.runtime.threads import one_thread
 if TYPE_CHECKING:
     from tacit.aggregation.secure.products import Matrix
     from tacit.aggregation.secure.sealing import Identity, Roster, Vector
+    from tacit.sites.federation import Federation
 
 # A site's answer: plain data, and arrays as bytes.
 Answer = tuple[dict[str, Any], bytes]
@@ -328,6 +329,10 @@ def _run(letter: SignedMessage) -> str:
     return found
 
 
+# Queries that are asked once, in words.
+QUERIES: Mapping[WorkKind, str] = {
+    "opening": "initial query", "closing": "final query", "evaluation": "evaluation of held-out records"
+}  # fmt: skip
 # The parts of a key's name that a coordinator may choose.
 MOST_PARTS = 6
 
@@ -420,12 +425,20 @@ class SiteWorker:
 
     def perform(self, asked: ParsedRequest) -> WorkResult:
         """Do the work, and return results that have passed the mechanism."""
-        cohort = replace(self.agreement.own.cohort([self.name]), mean_site_size=asked.typical)
+        own = self._own_part(held_out=asked.task.work_kind == "evaluation")
+        cohort = replace(own.cohort([self.name]), mean_site_size=asked.typical)
         with one_thread():
             made = run_at_site(asked.task, asked.state, cohort, asked.mechanism, asked.key)
         diary = {what: list(values) for what, values in made.metrics.get(self.name, {}).items()}
         # Nothing is told beside an update unless nothing was promised.
         return WorkResult(made.matrix[0], {} if self._protected else diary)
+
+    def _own_part(self, *, held_out: bool) -> "Federation":
+        """The records to train on, or those held out by the site's own secret coins."""
+        own, asked = self.agreement.own, self.agreement.experiment.evaluate
+        if asked is None:
+            return own
+        return asked.at_site(own, self.name, self._base_key(()), held_out=held_out)
 
     def secure_stage(
         self, letter: SignedMessage, identity: "Identity", roster: "Roster", memory: AnswerLog
@@ -519,15 +532,8 @@ class SiteWorker:
             if not setting.mechanism.count_releases([self.name]):
                 raise Refused("this experiment does not ask for the number of records")
             return RecordCountQuery(), setting.mechanism, "the number of records"
-        if told.asking in ("opening", "closing"):
-            task = setting.task
-            initial = told.asking == "opening"
-            question = initial_query_of(task) if initial else final_query_of(task)
-            about = "initial query" if initial else "final query"
-            if question is None:
-                raise Refused(f"this experiment has no {about}")
-            guard = setting.solve_query(question).with_one_group()
-            return question, guard, f"the {about}"
+        if told.asking in QUERIES:
+            return self._resolve_query(told.asking, setting)
         task = setting.task.at_round(number, setting.spec.rounds)
         if told.asking == "choosing":
             clusters = setting.clusters
@@ -535,6 +541,18 @@ class SiteWorker:
                 raise Refused("no site chooses among models in this experiment")
             return ClusterChoice(task, clusters.models), setting.mechanism.at_round(number), f"round {number}"
         return task, setting.mechanism.at_round(number), f"round {number}"
+
+    def _resolve_query(self, asking: WorkKind, setting: PreparedRun) -> tuple[Work, Mechanism, str]:
+        """The query that is asked once, and what guards it."""
+        task, about = setting.task, QUERIES[asking]
+        if asking == "evaluation":
+            if setting.evaluation is None:
+                raise Refused(f"this experiment has no {about}")
+            return setting.evaluation, setting.solve_evaluation(), f"the {about}"
+        question = initial_query_of(task) if asking == "opening" else final_query_of(task)
+        if question is None:
+            raise Refused(f"this experiment has no {about}")
+        return question, setting.solve_query(question).with_one_group(), f"the {about}"
 
     def _require_size(self, told: WorkRequest) -> None:
         """Refuse a size that is none; without one, sums would be divided by the site's own, a secret."""
@@ -549,8 +567,10 @@ class SiteWorker:
             raise Unreadable("schema", "the mean number of records of a site must be above 0")
 
     def _key(self, told: WorkRequest) -> Key:
+        return self._base_key(tuple(told.path))
+
+    def _base_key(self, path: tuple[Part, ...]) -> Key:
         privacy = self.agreement.experiment.privacy
-        path: tuple[Part, ...] = tuple(told.path)
         return Key(self.agreement.experiment.seed, not privacy.protects, self._entropy, path)
 
 

@@ -38,6 +38,7 @@ FIXED = {
 APART = {
     "clusters": "candidates are compared by one model for all sites; choose first, then cluster",
     "attack": "a choice under attack is not reliable; try attacks with tacit run",
+    "evaluate": "candidates are compared by what [tune] pays for; choose first, then score the choice",
 }
 # The options of survival models that protect single records without a clip bound.
 WITHOUT_CLIP = (

@@ -19,6 +19,8 @@ GENESIS = hashlib.sha256(b"tacit ledger 1").digest()
 EVERYONE = "*"
 # Subject of every record at every party: releases about whole sites concern them.
 RECORDS = "records"
+# Records that a run holds out of training, and scores the model on: the kind of a subject of their own.
+HELD_OUT = "held-out records"
 # Keys that a reader of rows has beside their content.
 BESIDE = ("number", "hash", "running_epsilon")
 # Delta of a price when neither the reader, nor a budget, nor a plan sets one.

@@ -7,6 +7,7 @@
 All of it is worked out from the model, which has left the sites already: it costs nothing.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +18,8 @@ from numpy.typing import ArrayLike
 
 from tacit.errors import InvalidValue
 from tacit.reports.page.blocks import Figure
-from tacit.reports.plots.style import label_lines, picture, shorten_label
+from tacit.reports.plots import band, line
+from tacit.reports.plots.style import Label, colour, label_lines, picture, shorten_label
 from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import fields_of
 from tacit.survival.figures.curves import (
@@ -69,11 +71,14 @@ def pictures(
     if not bool(np.isfinite(states).all()):
         return []
     if isinstance(task, NewtonPH):
-        return _network_figures(task, [task.model(own) for own in states], {}) if task.baseline else []
+        if not task.baseline:
+            return []
+        return [*_network_figures(task, [task.model(own) for own in states], {}), *_evaluated(read)]
     if isinstance(task, SurvivalLearner):
         if isinstance(task.cuts, int) or not task.columns:
             return []
-        return _network_figures(task, [task.model(own) for own in states], _members(rounds, read))
+        figures = _network_figures(task, [task.model(own) for own in states], _members(rounds, read))
+        return [*figures, *_evaluated(read)]
     try:
         return (
             _kaplan_meier_figures(task, states[0])
@@ -89,6 +94,44 @@ def _members(rounds: "Sequence[Round]", read: Read) -> Mapping[str, int]:
     """Return the model of each site, where there are several models."""
     kept = cast("dict[str, Any]", msgspec.json.decode(read(SUMMARY) or b"{}"))
     return kept.get("clusters", rounds[-1].clusters if rounds else {})
+
+
+def _evaluated(read: Read) -> list[Figure]:
+    """Draw Kaplan-Meier curves of risk groups from the noisy table that scored the model, if there is one."""
+    kept = cast("dict[str, Any]", msgspec.json.decode(read(SUMMARY) or b"{}")).get("evaluation", {})
+    curves = kept.get("curves", {})
+    if not curves:
+        return []
+    times = np.append(0.0, np.asarray(curves["ends"][0], dtype=np.float64))
+    found, low, high = (
+        np.array([[1.0, *(math.nan if value is None else value for value in row)] for row in curves[name]])
+        for name in ("groups", "groups_low", "groups_high")
+    )
+    shown = np.isfinite(found)
+    if not bool(shown[:, 1:].any()):
+        return []
+    names = [f"{word} risk" for word in ("low", "medium", "high")][:: 1 if len(found) == 3 else 2]
+    names = names if len(names) == len(found) else [f"group {place + 1}" for place in range(len(found))]
+    last = [row[known][-1] for row, known in zip(found, shown, strict=True)]
+    title = (
+        f"Held-out records by predicted risk: survival falls to {last[0]:.2f} in the group of low risk and "
+        f"to {last[-1]:.2f} in that of high risk"
+    )
+    note = (
+        "Kaplan-Meier curves of risk groups, from the noisy table of held-out records that scored the model. "
+        "Bands: 95 %, with the noise. Values that the noise hides are left out."
+    )
+    figure = picture(HEIGHT, title, note)
+    axes = figure.add_subplot()
+    time_axis(axes, float(times[-1]), None, "Survival")
+    labels = list[Label]()
+    for place, (row, known) in enumerate(zip(found, shown, strict=True)):
+        band(axes, times[known], low[place][known], high[place][known], colour(place))
+        labels.append(line(axes, times[known], row[known], colour(place), names[place], linewidth=1.5))
+    limit_y_axis(axes, "survival")
+    label_lines({axes: labels})
+    words = "; ".join(f"{name} {value:.2f}" for name, value in zip(names, last, strict=True))
+    return [Figure("risk-groups", figure, f"Survival of held-out records by predicted risk: {words}.")]
 
 
 def _kaplan_meier_figures(task: KaplanMeier, state: Array) -> list[Figure]:

@@ -33,6 +33,7 @@ from tacit.survival.targets import LAST_LEVEL, require_cuts, require_sites, time
 
 if TYPE_CHECKING:
     from tacit.learning.perceptron import Perceptron
+    from tacit.learning.query import EvaluationQueryBase
     from tacit.learning.record import Round
     from tacit.reports.page.blocks import Figure
     from tacit.survival.models.prediction import GridModel
@@ -171,6 +172,12 @@ class SurvivalLearner(Learner):
             parts.append(np.zeros(layer.outputs if layer.bias else 0))
         parts[-1] += self._initial_bias
         return np.concatenate(parts)
+
+    def evaluation(self, epsilon: float, records: int | None) -> "EvaluationQueryBase | None":
+        """Query for scores on private held-out records: a table of risk bin by exit interval by state."""
+        from tacit.survival.evaluation import SurvivalEvaluation
+
+        return SurvivalEvaluation(self, epsilon, records)
 
     def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """Harrell's concordance and the integrated Brier score on held-out records."""

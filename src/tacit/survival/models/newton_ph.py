@@ -48,6 +48,7 @@ from tacit.survival.record_checks import advise, require_horizon
 from tacit.survival.targets import require_sites
 
 if TYPE_CHECKING:
+    from tacit.learning.query import EvaluationQueryBase
     from tacit.learning.record import Round
     from tacit.reports.page.blocks import Figure
 
@@ -425,6 +426,14 @@ class NewtonPH(TaskBase):
         level = float(weight**2 @ variance) + steps.LEVEL_DOUBT**2
         effects = np.full(self._regressors - 1, steps.EFFECT**-2)
         return np.concatenate([steps.SHAPE**2 / variance, [steps.LEVEL**2 / level], effects])
+
+    def evaluation(self, epsilon: float, records: int | None) -> "EvaluationQueryBase | None":
+        """Query for scores on private held-out records: a table of risk bin by exit interval by state."""
+        from tacit.survival.evaluation import SurvivalEvaluation
+
+        if not self.baseline:
+            return SurvivalEvaluation(self, epsilon, records)
+        return SurvivalEvaluation(self, epsilon, records, FeatureScale.of(self.scaling), self._expected)
 
     def score(self, state: Array, held_out: Table) -> dict[str, float]:
         """Harrell's concordance and the integrated Brier score on held-out records."""

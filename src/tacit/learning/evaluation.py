@@ -1,10 +1,11 @@
-"""Table of classes by bin of the predicted probability: one query from which scores of a classifier follow.
+"""Evaluation on private held-out records by counts of cells; and that of classifiers.
 
-A record is in exactly one cell, so that one record more or less moves one count by one, however many cells
-there are. `class_table_of` counts; `score_classes` computes scores from exact or noisy counts, each with an
-interval that covers sampling and noise. This is post-processing: it knows the law of the noise and no price.
+A record is in one cell of a table, so the table has sensitivity 1, however many cells it has. From a table of
+predicted probability by class follow the area under the ROC curve, accuracy, Brier score and calibration, and
+the most frequent class as the simplest baseline. Its bins are fixed parts of the range of probabilities.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,8 +28,152 @@ from tacit.learning.noisy_scores import (
     score_of,
     verdict_of,
 )
+from tacit.learning.query import EvaluationQueryBase, Updates
+from tacit.learning.record import Evaluated, Simplest
+from tacit.privacy.contracts import Norm
+from tacit.privacy.mechanisms.base import Mechanism
 from tacit.runtime.arrays import Array
 from tacit.runtime.keys import Key
+from tacit.sites.federation import Cohort
+
+# Records whose probabilities are computed at once.
+CHUNK = 4096
+
+
+class CellCounts:
+    """Counts of records by the cell that they are in (`Contributions`).
+
+    Guarantee:
+        Each record adds 1 to one cell.
+    """
+
+    def __init__(self, cells: NDArray[np.int64], width: int) -> None:
+        self._cells, self._width = cells, width
+
+    def lengths(self, norm: Norm) -> Array:
+        """Return 1 for each record, in every norm (1, records)."""
+        return np.ones((1, len(self._cells)))
+
+    def total(self, factors: Array | None) -> Array:
+        """Return the counts (1, cells)."""
+        weights = None if factors is None else factors[0]
+        found = np.bincount(self._cells, weights=weights, minlength=self._width)
+        return found.astype(np.float64)[None]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassEvaluation(EvaluationQueryBase):
+    """Query for the table that scores a classifier.
+
+    Args:
+        probabilities: Returns the probability of each class (records, classes) by a state, for features; the
+            bits of a record's row depend on that record alone.
+        classes: Number of classes; targets `y` beyond count as the nearest.
+    """
+
+    probabilities: Callable[[Array, Array], Array]
+    classes: int
+
+    @property
+    def bins(self) -> int:
+        """Return the number of bins of predicted probabilities."""
+        return len(bin_predictions(self.classes))
+
+    @property
+    def width(self) -> int:
+        """Number of cells: one for each class in each bin."""
+        return self.bins * self.classes
+
+    def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
+        """Count the held-out records of each site by cell, through the mechanism (sites, cells)."""
+        told: list[Array] = []
+        for place, name in enumerate(cohort.names):
+            table = cohort.records_of(place)
+            counted = CellCounts(self._cells(state, table.features, table.targets["y"]), self.width)
+            told.append(mechanism.noisy_sums(counted, [key / name / "noise"], 0)[0])
+        return Updates(cohort.names, np.stack(told))
+
+    def _cells(self, state: Array, features: Array, labels: Array) -> NDArray[np.int64]:
+        """Return the cell of each record, by its own features and class alone (records,)."""
+        own = np.clip(np.nan_to_num(labels.reshape(len(features))), 0, self.classes - 1).astype(np.int64)
+        parts = [
+            bin_probabilities(np.nan_to_num(self.probabilities(state, features[start : start + CHUNK])), BINS)
+            for start in range(0, len(features), CHUNK)
+        ]
+        bins = np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+        return bins * self.classes + own
+
+    def scores(self, state: Array, counts: Array, noise: Noise) -> Evaluated:
+        """Score a model by the noisy counts of all sites."""
+        cells = counts.reshape(self.bins, self.classes)
+        found = score_classes(ClassTable(cells, bin_predictions(self.classes), noise))
+        return collect_scores(
+            {"auc": found.auc, "accuracy": found.accuracy, "brier": found.brier},
+            Simplest(
+                name="most frequent class",
+                how="names the most frequent class of the same table; no ranking",
+                scores=values_of({"accuracy": found.majority}) | {"auc": 0.5},
+            ),
+            {"accuracy": found.gain, "auc": shift(found.auc, 0.5)},
+            float(counts.sum()),
+            {"observed": found.calibration},
+        )
+
+
+def collect_scores(
+    scores: Mapping[str, Score],
+    simplest: Simplest,
+    gains: Mapping[str, Score],
+    records: float,
+    curves: Mapping[str, Band],
+) -> Evaluated:
+    """Collect the scores of an evaluation: those shown, their intervals, and why others are hidden.
+
+    Args:
+        scores: The scores, by name.
+        simplest: The simplest baseline, from the same table; what it is compared by is shown only where the
+            score is.
+        gains: The difference between the score and its baseline, by name.
+        records: Number of held-out records, with noise.
+        curves: Curves with bands for figures, by name.
+    """
+    shown = {name: score for name, score in scores.items() if score.value is not None}
+    plain = Simplest(
+        name=simplest.name,
+        how=simplest.how,
+        scores={name: value for name, value in simplest.scores.items() if name in shown},
+        lower=simplest.lower,
+        gain={name: (gain.low, gain.high) for name, gain in gains.items() if name in shown},
+    )
+    bands = {
+        f"{name}{end}": list_band(part)
+        for name, band in curves.items()
+        for end, part in (("", band.value), ("_low", band.low), ("_high", band.high))
+    }
+    return Evaluated(
+        records=records,
+        scores=values_of(shown),
+        intervals={name: (score.low, score.high) for name, score in shown.items()},
+        hidden={name: score.hidden for name, score in scores.items() if score.value is None},
+        simplest=plain if plain.scores else None,
+        curves=bands,
+    )
+
+
+def values_of(scores: Mapping[str, Score]) -> dict[str, float]:
+    """Return the values of the scores that are shown."""
+    return {name: float(score.value) for name, score in scores.items() if score.value is not None}
+
+
+def shift(score: Score, by: float) -> Score:
+    """Return a score as its distance from a constant."""
+    return Score(None if score.value is None else score.value - by, score.low - by, score.high - by)
+
+
+def list_band(band: Array) -> list[list[float | None]]:
+    """Return a band as lists; None stands for hidden values."""
+    return [[float(value) if np.isfinite(value) else None for value in row] for row in band]
+
 
 # Bins of a predicted probability; an even number has an edge at one half.
 BINS = 10
