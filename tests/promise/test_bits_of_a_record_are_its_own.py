@@ -19,11 +19,19 @@ from tacit.learning.batches import Batch
 from tacit.learning.optimizers import ChunkedContributions
 from tacit.learning.perceptron import ACTIVATIONS
 from tacit.privacy.mechanisms.base import NoPrivacy, RecordLevel
+from tacit.sites.encoding import Encoding
 from tacit.sites.table import Table
 from tacit.survival.augment.mvae import Autoencoder
 from tacit.survival.models.cox import BreslowQuery
-from tacit.survival.statistics import cox_regression
-from tacit.survival.statistics.cox_regression import follow_up, record_vectors
+from tacit.survival.statistics.bounded_score import (
+    InformationRows,
+    MomentLayout,
+    MomentRows,
+    RegressionRecords,
+    Regressors,
+    ScoreRows,
+)
+from tacit.survival.statistics.private_cox import feature_limits
 from tacit.survival.tasks import CoxCC, CoxPH, CoxTime, DeepHit, DeepSurv, LogisticHazard, PCHazard, PoissonPH
 
 COLUMNS, ENDS, RECORDS = 10, (0.5, 1.0, 2.0, 4.0), 300
@@ -228,17 +236,29 @@ def test_losses_and_curves_of_records_are_their_own():
 
 def test_vectors_of_a_private_cox_regression_are_their_own():
     table, grid = records(3), np.array(ENDS)
-    limit = cox_regression.feature_bounds({"a": table}, 3.0, None)
     draws = np.random.default_rng(0)
-    slopes, trend, level = draws.normal(size=COLUMNS) * 30, draws.uniform(-1, 1, 4), draws.normal(size=4)
+    limits = feature_limits(NAMES, Encoding(), {}, 3.0)
+    public = Regressors(
+        ends=grid, log_rates=draws.normal(size=(1, 4)), trends=draws.normal(size=(4, 3)),
+        center=draws.normal(size=COLUMNS), whitening=draws.normal(size=(COLUMNS, COLUMNS)), bound=3.0,
+        information_bound=5.0,
+    )  # fmt: skip
+    point, layout = draws.normal(size=public.size) * 3, MomentLayout(4, COLUMNS, 1, False, 3.0)
 
-    def vectors(some: Table) -> np.ndarray:
-        return record_vectors(follow_up(some, grid, limit.scale_to_unit(some.features)), level, trend, slopes)
+    def vectors(some: Table) -> list[np.ndarray]:
+        own = RegressionRecords.of(some, grid, limits, 0)
+        rows = (
+            MomentRows(some, own, layout, grid),
+            InformationRows(own, public),
+            ScoreRows(own, public, point),
+        )
+        return [one.rows(0) for one in rows]
 
     with np.errstate(all="ignore"):
         together = vectors(table)
         for count in (1, 2, 3, 7, 16, 37, 38, 100):
-            assert np.array_equal(vectors(table.take(slice(0, count))), together[:count])
+            for rows, own in zip(together, vectors(table.take(slice(0, count))), strict=True):
+                assert np.array_equal(own, rows[:count])
 
 
 def test_gradients_of_an_autoencoder_are_their_own():

@@ -73,18 +73,23 @@ class FollowUp:
         rows = slice(start, start + CHUNK)
         return FollowUp(self.features[rows], self.shares[rows], self.own[rows])
 
-    def expect(self, log_rates: Array) -> tuple[Array, Marks]:
+    def expect(self, log_rates: Array, followed: float | Array = FOLLOWED) -> tuple[Array, Marks]:
         """Return the events expected in each interval while followed, and where an event was seen.
 
         Args:
             log_rates: The log of the events expected in a whole interval (records, intervals).
+            followed: The number of expected events up to which a record is followed (records, 1).
         """
-        whole = self.shares * exp(np.minimum(log_rates, LARGEST))
+        return self.expect_at(exp(np.minimum(log_rates, LARGEST)), followed)
+
+    def expect_at(self, rates: Array, followed: float | Array = FOLLOWED) -> tuple[Array, Marks]:
+        """Return the same from the events expected in a whole interval (records, intervals)."""
+        whole = self.shares * rates
         before = np.zeros_like(whole)
         np.cumsum(whole[:, :-1], axis=1, out=before[:, 1:])
         happened = self.own[:, None] == np.arange(whole.shape[1], dtype=np.int64)
-        seen: Marks = happened & (before + whole <= FOLLOWED)
-        return np.clip(FOLLOWED - before, 0.0, whole), seen
+        seen: Marks = happened & (before + whole <= followed)
+        return np.clip(followed - before, 0.0, whole), seen
 
 
 def follow_up(table: Table, ends: Array, features: Array) -> FollowUp:
@@ -164,20 +169,20 @@ class BoundedRows:
         expected, seen = own.expect(self.point.log_rates(self.log_base, own.features))
         left = seen - expected
         regressors = np.column_stack([np.full(len(own), LEVEL), own.features])
-        score = np.column_stack([SHAPE * left, _row_sums(left)[:, None] * regressors])
+        score = np.column_stack([SHAPE * left, sum_columns(left)[:, None] * regressors])
         parts = [self.weights[0] / SCORE_BOUND * score]
         if self.information:
             rows, others = np.triu_indices(regressors.shape[1])
             often = np.where(rows == others, 1.0, np.sqrt(2.0))
-            squares = _row_sums(expected)[:, None] * regressors[:, rows] * regressors[:, others] * often
+            squares = sum_columns(expected)[:, None] * regressors[:, rows] * regressors[:, others] * often
             parts.append(self.weights[1] / INFORMATION_BOUND * squares)
         made = np.column_stack(parts)
         # They are within the bound already, up to rounding.
         return made * (1 - 1e-12)
 
 
-def _row_sums(rows: Array) -> Array:
-    """The sum of each row, column by column, so that its bits do not depend on other rows."""
+def sum_columns(rows: Array) -> Array:
+    """Sum each row column by column, so that its bits do not depend on other rows."""
     total = np.zeros(len(rows))
     for column in range(rows.shape[1]):
         total = total + rows[:, column]

@@ -1,7 +1,7 @@
 """Results of a Cox regression: coefficients, standard errors, tests and tables for a paper.
 
 A fit holds numbers that have left the sites already. One from noisy sums says so, counts the noise into its
-standard errors, and shows no numbers at all where they would be noise.
+standard errors, and hides each coefficient that would be noise, with the reason.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2, norm
 
-from tacit.errors import is_between, require, require_word
+from tacit.errors import is_between, require, require_positive, require_word
 from tacit.reports.text import format_rows
 from tacit.runtime.arrays import Array
 from tacit.survival.life_table import LifeTable
@@ -204,28 +204,103 @@ class CoxFit(CoxOptions):
 class PrivateCoxFit(CoxFit):
     """A Cox regression from noisy sums, whose standard errors count the noise.
 
-    What cannot be computed from the sums, such as likelihoods and the concordance, is NaN; so are all
-    coefficients if the fit is too noisy to be of use.
+    A coefficient is shown if its noise is no more than `SHOWN` times its standard error without noise. Others
+    are hidden: the summary gives their intervals and the reason. What cannot be computed from the sums, such
+    as likelihoods and the concordance, is NaN.
 
     Args:
         noise_covariance: Addition of the noise to the covariance of the model (columns, columns).
-        signal: The least information about any combination of columns, in units of what noise alone could
-            pretend; below `tacit.survival.statistics.cox_regression.USABLE` nothing is shown.
+        followed: Expected events up to which a typical record was followed. Where an effect is not
+            log-linear, the estimate is that of records followed so far, and may differ from an open fit.
         table: Exits by interval as they left the sites, for curves that cost nothing more.
     """
 
     noise_covariance: Array = field(repr=False)
-    signal: float
+    followed: float
     table: LifeTable = field(repr=False)
 
     @property
+    def noise_ratios(self) -> Array:
+        """Return the noise of each coefficient in standard errors without noise (columns,)."""
+        return np.sqrt(np.diag(self.noise_covariance) / np.diag(self.model_covariance))
+
+    @property
+    def shown(self) -> NDArray[np.bool_]:
+        """Mark the coefficients whose noise is small enough to show them (columns,)."""
+        return self.noise_ratios <= SHOWN
+
+    @property
     def usable(self) -> bool:
-        """Return True if the information of the records exceeds the noise."""
-        return bool(np.isfinite(self.coefficients).all())
+        """Return True if some coefficient is shown."""
+        return bool(self.shown.any())
+
+    def summary(self) -> pd.DataFrame:
+        """Return a table with the columns of lifelines and a note; hidden estimates are NaN, not intervals.
+
+        `attrs["notes"]` has the notes on the whole fit.
+        """
+        table, hidden = super().summary(), ~self.shown
+        table.loc[hidden, ["coef", "exp(coef)", "z", "p", "-log2(p)"]] = np.nan
+        table["note"] = [
+            HIDDEN.format(ratio) if away else ""
+            for ratio, away in zip(self.noise_ratios, hidden.tolist(), strict=True)
+        ]
+        table.attrs["notes"] = self.notes()
+        return table
+
+    def notes(self) -> list[str]:
+        """Return notes on the whole fit: the reach of its estimates, and the reason for hidden ones."""
+        reach = (
+            f"a typical record was followed up to {self.followed:.1f} expected events; the intervals do not "
+            "contain the bias of effects that are not log-linear"
+        )
+        warning = (
+            f"WARNING: {reach}, which may be large below {FOLLOWED_ENOUGH:g}. Transform skewed columns "
+            "(log1p), narrow their ranges, raise epsilon, or set `followed` and accept more noise"
+        )
+        hidden = [name for name, here in zip(self.columns, self.shown.tolist(), strict=True) if not here]
+        found = [warning if self.followed < FOLLOWED_ENOUGH else reach]
+        if hidden:
+            found.append(
+                f"HIDDEN by noise: {', '.join(hidden)}. The noise is more than {SHOWN:g} times the standard "
+                "error without it, because of few events, or because columns say nearly the same. Give a "
+                'larger epsilon, fewer columns, more records, or one noise for all sites (noise = "secure" '
+                "in a file)"
+            )
+        return found
+
+    def shrunk(self, deviation: float) -> pd.DataFrame:
+        """Return shrunken estimates: posterior means under a normal prior around 0, with their deviations.
+
+        Noise that hides an effect shrinks it instead of inventing one. These estimates are biased toward 0;
+        the intervals are credible ones.
+
+        Args:
+            deviation: Prior standard deviation of a coefficient.
+        """
+        require_positive("deviation", deviation)
+        prior = deviation**2 * np.eye(len(self.columns))
+        gain = np.linalg.solve(prior + self.covariance, prior).T
+        found, spread = gain @ self.coefficients, np.sqrt(np.diag(gain @ self.covariance))
+        half, share = float(norm.ppf(0.5 + self.level / 2)) * spread, f"{100 * self.level:g}%"
+        columns = {
+            "shrunken coef": found,
+            "exp(coef)": np.exp(found),
+            "posterior sd": spread,
+            f"coef lower {share}": found - half,
+            f"coef upper {share}": found + half,
+        }
+        return pd.DataFrame(columns, index=pd.Index(self.columns, name="covariate"))
 
     def tests(self) -> pd.DataFrame:
         """Test whether any column matters: the Wald test, the only one that noisy sums allow."""
-        return self._test_table({"Wald": self._wald() if self.usable else float("nan")})
+        return self._test_table({"Wald": self._wald()})
+
+    def text(self) -> str:
+        """Format the fit as text: a header, the table, notes, a footer."""
+        table = self.summary().drop(columns="cmp to").to_string(float_format=_short, na_rep="hidden")
+        parts = [format_rows(list(self._head())), table, *self.notes(), format_rows(list(self._foot()))]
+        return "\n\n".join(parts)
 
     def _head(self) -> Rows:
         return [
@@ -234,25 +309,24 @@ class PrivateCoxFit(CoxFit):
             ("records", f"about {self.records:,}"),
             ("events", f"about {self.events:,}"),
             ("standard errors", "DP, noise-adjusted"),
-            *([] if self.usable else [("TOO NOISY", TOO_NOISY)]),
+            ("shown", f"{int(self.shown.sum())} of {len(self.columns)} coefficients"),
         ]
 
     def _foot(self) -> Rows:
-        with np.errstate(invalid="ignore"):
-            shares = np.sqrt(np.diag(self.noise_covariance) / np.diag(self.covariance))
-        told = f"up to {100 * np.nanmax(shares):.0f} % of a standard error" if self.usable else "too much"
+        shares = np.sqrt(np.diag(self.noise_covariance) / np.diag(self.covariance))
         return [
-            ("noise", told),
-            *(self._test_lines() if self.usable else []),
+            ("noise", f"up to {100 * shares.max():.0f} % of a standard error"),
+            *self._test_lines(),
             ("rounds", str(self.iterations)),
             ("provenance", self.provenance),
         ]
 
 
-TOO_NOISY = (
-    "the noise hides the effect of some column, so no number is shown. Give a larger epsilon, fewer columns, "
-    "a smaller bound, strata=None, or more records at each site"
-)
+# A coefficient is shown if its noise is at most so many standard errors without noise.
+SHOWN = 3.0
+# Expected events from which on follow-up is long enough for effects that are not quite log-linear.
+FOLLOWED_ENOUGH = 3.0
+HIDDEN = "hidden by noise: {:.1f} times the standard error without it"
 
 
 def _short(value: float) -> str:
