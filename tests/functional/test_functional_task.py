@@ -1,5 +1,6 @@
 """Boosting as a task: what leaves the parties, what is made of it, what is refused before it is paid."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from tacit.functional.data.sources import CurveFiles, SimulatedCurves, vertical_
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.mechanisms.secure_gram import from_upper_triangle
 from tacit.privacy.policy import Open, Provenance
+from tacit.reports.page.blocks import Figure
 from tacit.runs.fit import fit
 from tacit.runtime.keys import Key
 from tacit.sites.table import from_arrays
@@ -341,3 +343,74 @@ def test_files_of_curves_become_parties(tmp_path):
     assert run.scores["r2"] > 0.5
     with pytest.raises(Refused, match="the scores on held-out records"):
         fit(Boosting(**QUICK), opened, privacy=promise(rehearsal=False), seed=1)
+
+
+def private_federation(**changes):
+    """The same curves, of which nothing is public."""
+    return federation().revise(**({"public": False, "held_out_public": False} | changes))
+
+
+def drawn(run):
+    return [
+        block.name for section in run.page().sections for block in section.blocks if isinstance(block, Figure)
+    ]
+
+
+def test_predictions_stand_beside_true_curves_in_the_report_where_held_out_subjects_are_public(tmp_path):
+    run = fit(Boosting(**QUICK), federation(), privacy=promise(noise="server"), seed=1, out=tmp_path / "run")
+    kept = json.loads((tmp_path / "run" / "predictions.json").read_text())
+    assert (kept["of"], len(kept["true"]), len(kept["predicted"]), len(kept["times"])) == (300, 60, 60, 31)
+    held_out = federation().held_out
+    true, predicted, times = run.model.compare(held_out.columns, held_out["y"])
+    np.testing.assert_allclose(kept["true"], true[:60], atol=1e-6)
+    np.testing.assert_allclose(kept["predicted"], predicted[:60], atol=1e-6)
+    np.testing.assert_allclose(kept["times"], times)
+    assert "predictions" in drawn(run)
+    assert "predictions" in drawn(tacit.load(tmp_path / "run"))
+    assert not any("predictions" in words for words in run.privacy.bare)
+    assert "predictions" in drawn(fit(Boosting(**QUICK), federation(), seed=1))
+
+
+def test_private_held_out_subjects_are_shown_in_open_runs_alone_which_say_so(tmp_path):
+    place = tmp_path / "run"
+    run = fit(Boosting(**QUICK), private_federation(), privacy=promise(noise="server"), seed=1, out=place)
+    assert not run.shown
+    assert not (place / "predictions.json").exists()
+    assert "predictions" not in drawn(run)
+    opened = fit(Boosting(**QUICK), private_federation(), seed=1)
+    assert "predictions" in drawn(opened)
+    assert "held-out records with their predictions, in the report" in opened.privacy.bare
+    public = private_federation(held_out_public=True)
+    tested = fit(Boosting(**QUICK), public, privacy=promise(noise="server"), seed=1)
+    assert "predictions" in drawn(tested)
+    assert not any("predictions" in words for words in tested.privacy.bare)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b'{"of": 1, "times": [0, 1], "true": [[1]], "predicted": [[1, 2]]}',
+        b'{"of": 1, "times": [1, 0], "true": [[1, 2]], "predicted": [[1, 2]]}',
+        b'{"of": 0, "times": [], "true": [], "predicted": []}',
+        b'{"of": 1, "times": [0, 1], "true": [[1, "x"]], "predicted": [[1, 2]]}',
+    ],
+)
+def test_damaged_predictions_are_left_out_of_a_report(tmp_path, content):
+    run = fit(Boosting(**QUICK), federation(), seed=1, out=tmp_path / "run")
+    (tmp_path / "run" / "predictions.json").write_bytes(content)
+    assert drawn(tacit.load(tmp_path / "run"))[:1] == drawn(run)[:1]
+    assert "predictions" not in drawn(tacit.load(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("noise", ["site", "server", "secure"])
+def test_a_report_states_the_megabytes_that_each_party_sent(noise):
+    run = fit(Boosting(**QUICK), federation(3), privacy=promise(noise=noise), seed=1)
+    sent = {site["name"]: site["bytes"] for site in run.document()["sites"]}
+    assert sent == run.model.sent
+    assert sum(sent.values()) == run.model.bytes_sent > 0
+    sites = next(section for section in run.page().sections if section.title == "Sites")
+    (grid,) = sites.blocks
+    assert grid.header[-1] == "MB sent"
+    assert [row[-1] for row in grid.rows] == [f"{size / 2**20:.2f}" for size in sent.values()]

@@ -80,7 +80,7 @@ FILES = {"survival": SURVIVAL, "functional": FUNCTIONAL, "control": CONTROL}
 # What is drawn of a run, and of the model of its workload.
 DRAWN = {
     "survival": ["result", "rounds", "survival-curves", "feature-effects"],
-    "functional": ["result", "surfaces", "selection-path", "stopping"],
+    "functional": ["result", "predictions", "surfaces", "selection-path", "stopping"],
     "control": ["result", "rounds", "returns-by-round", "training-returns", "returns-by-world"],
     "audited": [
         "result",

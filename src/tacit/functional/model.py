@@ -192,8 +192,12 @@ class Model:
 
     def score(self, given: Mapping[str, object], response: object) -> dict[str, float]:
         """Score the model on new subjects: R2, the relative integrated square error, and others."""
+        return scores(*self.compare(given, response))
+
+    def compare(self, given: Mapping[str, object], response: object) -> tuple[Array, Array, Array]:
+        """Return true and predicted curves of new subjects (subjects, times), and the times."""
         seen, times = self._true_values(response)
-        return scores(seen, self.predict(given, times), times)
+        return seen, self.predict(given, times), times
 
     def score_mean(self, response: object) -> dict[str, float]:
         """Score the mean curve of new subjects as the prediction for each of them."""
@@ -341,7 +345,7 @@ def _model(choices: FunctionalConfig, boosted: BoostingFit, means: Array, mean_y
         center=choices.center,
         scale=choices.scale,
         smooth=choices.smooth,
-        sent={party: _bytes_sent(choices, party) for party in choices.parties},
+        sent={party: count_bytes_sent(choices, party) for party in choices.parties},
         reach={} if choices.noise is None else _clip_radii(choices),
     )
 
@@ -350,7 +354,7 @@ def _clip_radii(choices: FunctionalConfig) -> dict[str, float]:
     return {name: BEYOND * length for name, length in (choices.lengths or {}).items()}
 
 
-def _bytes_sent(choices: FunctionalConfig, party: str) -> int:
+def count_bytes_sent(choices: FunctionalConfig, party: str) -> int:
     """Return the bytes that a party sends, once."""
     blocks, others = choices.column_blocks, len(choices.parties) - 1
     columns = blocks.column_count(party)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from tacit.learning.record import Round
     from tacit.reports.page.blocks import Figure
 
+# File with predictions of held-out subjects; the number of subjects and of times in it.
+PREDICTIONS, SHOWN, SHOWN_TIMES = "predictions.json", 60, 41
 # The share of curves that a bought clip radius leaves unclipped.
 QUANTILES = {"local": 0.5, "moments": 0.8}
 LEAST, MOST, PER_DECADE = 1e-3, 1e6, 16
@@ -288,6 +291,22 @@ class Boosting(FunctionalConfig, TaskBase):
             f"selected {known} ({share}) in {model.steps} step{many}",
             f"the parties sent {model.bytes_sent / 2**20:.2f} MB, once",
         ]
+
+    @property
+    def bytes_sent(self) -> Mapping[str, int]:
+        """Bytes that each party sends, once."""
+        from tacit.functional.model import count_bytes_sent
+
+        return {party: count_bytes_sent(self, party) for party in self.parties}
+
+    def illustrate(self, state: Array, held_out: Subjects) -> dict[str, bytes]:
+        """Return true and predicted curves of the first held-out subjects, at some of the times."""
+        true, predicted, times = self.model(state).compare(held_out.columns, held_out[self.response])
+        places = np.unique(np.linspace(0, len(times) - 1, SHOWN_TIMES).round().astype(int))
+        told = {name: rows[:SHOWN][:, places] for name, rows in (("true", true), ("predicted", predicted))}
+        content = {"of": len(true), "times": times[places].tolist()}
+        content |= {name: np.round(rows, 6).tolist() for name, rows in told.items()}
+        return {PREDICTIONS: msgspec.json.encode(content)}
 
     def pictures(
         self, state: Array, rounds: "Sequence[Round]", read: "Callable[[str], bytes | None]"

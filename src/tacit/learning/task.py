@@ -373,6 +373,15 @@ class TaskBase(Work):
         """Return files to keep with a finished run, by their names."""
         return {}
 
+    def illustrate(self, state: Array, held_out: Any) -> dict[str, bytes]:  # noqa: ANN401
+        """Return files with predictions of held-out records, by name; called where these may be shown."""
+        return {}
+
+    @property
+    def bytes_sent(self) -> Mapping[str, int]:
+        """Bytes that each site sends in all, from the public sizes of its messages; empty if unknown."""
+        return {}
+
 
 class _AdaptedTask(Adapted, TaskBase):
     """A task of a user's own that does not inherit `TaskBase`."""

@@ -62,6 +62,7 @@ class ReportData:
         path: Its directory.
         under_way: Whether it goes on; then its statement is that of its plan.
         audit: The results of attacks on it, if there were any.
+        sent: Bytes that each site sent in all, if known.
     """
 
     name: str
@@ -76,6 +77,7 @@ class ReportData:
     path: str | None = None
     under_way: bool = False
     audit: Mapping[str, Any] | None = None
+    sent: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def experiment(self) -> dict[str, Any]:
@@ -284,6 +286,7 @@ def _sites(run: ReportData) -> list[dict[str, Any]]:
             "left_out": left_out[name],
             "share": sum(shares[name]) / len(shares[name]) if name in shares else None,
             "epsilon": subjects.get(f"records@{name}"),
+            **({"bytes": run.sent[name]} if name in run.sent else {}),
         }
         for name in run.record.sites
     ]

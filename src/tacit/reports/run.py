@@ -271,14 +271,16 @@ def _sites(sites: Sequence[Mapping[str, Any]], record: Record) -> Iterator[Block
         "share": lambda site: "-" if site["share"] is None else f"{site['share']:.3f}",
         "left_out": lambda site: str(site["left_out"]),
         "epsilon": lambda site: "-" if site["epsilon"] is None else f"{site['epsilon']:.4g}",
+        "bytes": lambda site: f"{site['bytes'] / 2**20:.2f}" if "bytes" in site else "-",
     }
     names = {
         "rounds": "rounds aggregated",
         "share": "mean share of the aggregate",
         "left_out": "updates left out",
         "epsilon": "epsilon of its records",
+        "bytes": "MB sent",
     }
-    known = [name for name in columns if any(site[name] is not None for site in sites)]
+    known = [name for name in columns if any(site.get(name) is not None for site in sites)]
     rows = tuple((site["name"], *(columns[name](site) for name in known)) for site in sites)
     header = ("site", *(names.get(name, name) for name in known))
     drawn = participation(record, [site["name"] for site in sites])

@@ -211,6 +211,7 @@ def _run(
     record = evaluate_privately(context, record, point, held_out, directory, ledger, key)
     sizes = count_sizes(context.federation, test, provenance)
     record = replace(record, verdict=judge(record.simplest, record.scores), sizes=sizes)
+    shown = _illustrate(context, point.best, test)
     promise = state(
         privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=context.task.exempt,
         left_out=record.left_out, prices=subject_prices(ledger, privacy),
@@ -219,7 +220,7 @@ def _run(
         promise = replace(promise, all_runs=ledger.total(privacy.delta, privacy.unit))
     return Run(
         task=context.task, record=record, privacy=promise, state=point.best, path=directory.path, name=name,
-        charged=tuple(ledger.releases()),
+        charged=tuple(ledger.releases()), shown=shown,
     )  # fmt: skip
 
 
@@ -241,6 +242,20 @@ def evaluate_privately(
         notes = tuple(f"{what} was left out: {OVERSPENT}" for what in left)
         record = replace(record, left_out=(*record.left_out, *left), notes=(*record.notes, *notes))
     return record if found is None else record.with_evaluation(found)
+
+
+def _illustrate(context: RunContext, best: Array, test: Records | None) -> dict[str, bytes]:
+    """Return files with predictions of held-out records, if these are public or the run is open."""
+    federation, prepared = context.federation, context.prepared
+    public, opened = federation.public or federation.held_out_public, isinstance(prepared.spec.privacy, Open)
+    if test is None or best.ndim > 1 or not (public or opened):
+        return {}
+    found = context.task.illustrate(best, test)
+    if found and not public:
+        prepared.provenance.look(
+            "held-out records with their predictions, in the report", instead="hold out public records"
+        )
+    return found
 
 
 class _Withheld:

@@ -12,7 +12,7 @@ import math
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -75,6 +75,7 @@ class Run:
         path: The directory that remembers it; None if nothing was kept.
         name: The name of the experiment.
         charged: The releases charged to its ledger; a run with a directory keeps the ledger itself there.
+        shown: Files with predictions of held-out records that may be shown, by their names.
     """
 
     task: TaskBase
@@ -84,6 +85,7 @@ class Run:
     path: Path | None
     name: str
     charged: tuple[Release, ...] = ()
+    shown: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items()) or "no score"
@@ -214,16 +216,22 @@ class Run:
             environment=directory.read_json(ENVIRONMENT) or environment(),
             path=None if self.path is None else str(self.path),
             audit=audit.read(directory.read_json(AUDIT), self.path),
+            sent=self.task.bytes_sent,
         )
 
     def _pictures(self) -> "list[Figure]":
         """Return the task's own figures of the model."""
-        return list(self.task.pictures(self.state, self.record.rounds, Directory(self.path).read))
+
+        def read_file(name: str) -> bytes | None:
+            return self.shown[name] if name in self.shown else Directory(self.path).read(name)
+
+        return list(self.task.pictures(self.state, self.record.rounds, read_file))
 
 
 def write(run: Run, directory: Directory) -> None:
     """Write the results of a finished run, and delete its secret."""
-    for name, content in run.task.archive(run.record.rounds, directory.weights()).items():
+    archived = run.task.archive(run.record.rounds, directory.weights())
+    for name, content in {**archived, **run.shown}.items():
         directory.write(name, content)
     statement = run.privacy.as_dict()
     _remember_end(directory, statement)

@@ -10,10 +10,12 @@ in `predictions`, which shows curves of subjects. Surfaces show the effect of a 
 response at time t: orange is positive, blue negative, white zero.
 """
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
@@ -101,7 +103,26 @@ POINTS = 41
 # Dots to an inch of few surfaces and of many: a report is to stay small.
 FEW, DOTS, FEWER_DOTS = 2, 50, 36
 HELD_BACK = "Error on held-out subjects"
+# File of a run with predictions of held-out subjects.
+PREDICTIONS = "predictions.json"
 CRITERIA = {"aic": "AIC", "aicc": "AIC, corrected for few subjects", "mv": "AIC by the residuals' covariance"}
+
+
+class KeptPredictions(msgspec.Struct):
+    """True and predicted curves of some held-out subjects, as a run keeps them; null where unobserved."""
+
+    of: int
+    times: list[float]
+    true: list[list[float | None]]
+    predicted: list[list[float]]
+
+    def arrays(self) -> tuple[Array, Array, Array]:
+        """Return the true and the predicted curves (subjects, times), and the times; empty if ragged."""
+        lengths = {len(row) for row in (*self.true, *self.predicted)}
+        if lengths != {len(self.times)}:
+            return np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0)
+        true = [[math.nan if value is None else value for value in row] for row in self.true]
+        return np.array(true), np.array(self.predicted), np.array(self.times)
 
 
 def surface(
@@ -476,12 +497,35 @@ def pictures(
     if state.ndim != 1 or not bool(state.any()) or not bool(np.isfinite(state).all()):
         return []
     model = task.model(state)
-    figures = _surfaces(model)
+    figures = [*_predicted(model, read(PREDICTIONS)), *_surfaces(model)]
     if model.path:
         figures.append(_path(model))
     if len(model.criterion) > 1 and bool(np.isfinite(model.criterion).all()):
         figures.append(_stopping(model, CRITERIA.get(str(task.stop), HELD_BACK)))
     return figures
+
+
+def _predicted(model: "Model", content: bytes | None) -> list[Figure]:
+    """Draw true beside predicted curves of held-out subjects, where a run keeps some that may be shown."""
+    try:
+        kept = msgspec.json.decode(content or b"", type=KeptPredictions)
+    except msgspec.MsgspecError:
+        return []
+    true, predicted, times = kept.arrays()
+    if true.shape != predicted.shape or true.shape[1:] != times.shape or not len(true) or len(times) < 2:
+        return []
+    if not (np.isfinite(predicted).all() and np.isfinite(times).all() and (np.diff(times) > 0).all()):
+        return []
+    some = f", the first {len(true):,} of {kept.of:,}" * (len(true) < kept.of)
+    drawn = predictions(
+        true, predicted, times, response=shorten_label(model.response), provenance=f"Held-out subjects{some}"
+    )
+    errors = _errors(true, predicted, times)
+    words = (
+        f"True and predicted {shorten_label(model.response)} of held-out subjects{some}, from the best "
+        f"prediction to the worst: RIL2 from {errors.min():.2g} to {errors.max():.2g}."
+    )
+    return [Figure("predictions", drawn, words)]
 
 
 def _surfaces(model: "Model") -> list[Figure]:
