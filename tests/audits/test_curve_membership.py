@@ -50,6 +50,15 @@ def test_subjects_are_scored_by_the_length_of_residuals_and_of_predictions():
     np.testing.assert_allclose(membership_scores(holes, predicted, times)["loss"], [-16, 0])
 
 
+def test_curves_are_scored_alike_in_whatever_unit_of_time():
+    days = np.array([0.0, 90.0, 180.0])
+    true = np.array([[1.0, np.nan, 3.0], [2.0, 2.0, 2.0]])
+    predicted = np.array([[2.0, 2.0, 2.0], [1.0, 2.0, 4.0]])
+    by_days, by_centuries = (membership_scores(true, predicted, times) for times in (days, days / 36500))
+    for score in ("loss", "confidence"):
+        np.testing.assert_allclose(by_centuries[score] * 36500, by_days[score])
+
+
 def test_a_model_that_has_learnt_by_heart_is_found_out_by_loss():
     draws = np.random.default_rng(0)
     x, y = draws.normal(size=(40, 30)), draws.normal(size=(40, 5))

@@ -250,6 +250,12 @@ def test_what_is_not_allowed_is_refused_by_name(wrong):
         Quarantine(**wrong)
 
 
+def test_a_site_may_come_back_at_exactly_half_of_the_threshold():
+    assert Quarantine(threshold=10.0, readmit=5.0).readmit == 5.0
+    with pytest.raises(InvalidValue, match="at most half of threshold = 10"):
+        Quarantine(threshold=10.0, readmit=5.1)
+
+
 @pytest.mark.parametrize("rule", [TrimmedMean(), Robust()])
 @pytest.mark.parametrize("seed", range(6))
 def test_liars_among_real_patients_stay_out_to_the_end_and_honest_sites_stay_in(seed, rule):
