@@ -533,7 +533,9 @@ def list_site_work(
         {SITE: given.store}, public=given.public, reference=given.reference, encoding=given.encoding,
         records=len(given.store),
     )  # fmt: skip
-    setting = prepare(RunSpec(task=as_task(task), privacy=privacy, seed=seed), whole)
+    learned = as_task(task).resolve(privacy)
+    rounds = 1 if learned.once else int(learned.usual.get("rounds", 1))
+    setting = prepare(RunSpec(task=learned, privacy=privacy, rounds=rounds, seed=seed), whole)
     settled, opening = setting.task, initial_query_of(setting.task)
     found: list[tuple[str, Work, Mechanism, Array]] = []
     if opening is not None:
@@ -541,7 +543,15 @@ def list_site_work(
         found.append((opening.kind, opening, guard, np.zeros(0, dtype=np.float64)))
         settled = settled.with_answers(opening.placeholder)
     start, closing = settled.start(whole, Key(seed)), final_query_of(settled)
-    found.append(("training", settled, setting.mechanism, start))
+    # Rounds that share one noise may differ in what they ask for: one of each kind is attacked.
+    several = range(setting.mechanism.rounds, 0, -1)
+    kinds = {settled.at_round(number, rounds).sent: number for number in several}
+    found += [
+        ("training", settled.at_round(number, rounds), setting.mechanism.at_round(number), start)
+        for number in sorted(kinds.values())
+    ]
+    if not kinds:
+        found.append(("training", settled, setting.mechanism, start))
     if closing is not None:
         found.append((closing.kind, closing, privacy.solve_query(closing, setting.mechanism), start))
     made = [
