@@ -52,7 +52,7 @@ DATA, PUBLIC = "data", "public"
 # Folders and services are named after sites, and the path to a socket has to be short.
 LONGEST_NAME = 60
 # Keys of [data] that sites agree on.
-RULES = ("time", "event", "entry", "weight", "cause", "levels", "fill", "center", "scale", "test")
+RULES = ("time", "event", "outcome", "entry", "weight", "cause", "levels", "fill", "center", "scale", "test")
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,8 @@ def _remote_records(data: Csv, column: str | None) -> Document:
             "standardize = true needs means and standard deviations of all records, which no party holds: "
             "give public ones as `center` and `scale` in [data]"
         )
-    beside = {data.time, data.event, data.entry, data.weight, column, *data.leave}
+    targets = {data.time, data.event} if data.outcome is None else {data.outcome}
+    beside = {*targets, data.entry, data.weight, column, *data.leave}
     table = read_table(data.path)
     columns = [str(name) for name in table.columns if name not in beside]
     for name in columns:

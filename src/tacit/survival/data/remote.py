@@ -62,6 +62,8 @@ class RemoteRecords(SourceBase):
         columns: The raw features, in their order.
         time: The column of times.
         event: The column of events: 0 for censored, 1 for the event, or the number of its cause.
+        outcome: The column that a regression learns (linear, logistic, poisson), in place of times and
+            events.
         entry: The column of entry times (left truncation), from which on a record is at risk; 0 by default.
         weight: The column of case weights; 1 by default.
         cause: The cause to learn about, of several; events of other causes then count as censored. "any"
@@ -82,6 +84,7 @@ class RemoteRecords(SourceBase):
     columns: Sequence[str]
     time: str = "time"
     event: str = "event"
+    outcome: str | None = None
     entry: str | None = None
     weight: str | None = None
     cause: Cause | None = None
@@ -104,9 +107,11 @@ class RemoteRecords(SourceBase):
         twice = [name for name in everything if everything.count(name) > 1]
         require(not twice, "columns", twice[0] if twice else "", "different for each column")
         require_cause(self.cause)
+        for name, given in fields_of(self, ("entry", "weight", "cause")).items():
+            require(self.outcome is None or given is None, name, given, "left out beside an outcome")
         for name, rules in fields_of(self, ("levels", "fill", "center", "scale")).items():
             for column in rules:
-                require_word(name, column, (*self.columns, self.event) if name == "levels" else self.columns)
+                require_word(name, column, (*self.columns, self._coded) if name == "levels" else self.columns)
         if self.records is not None:
             require_count("records", self.records)
         if self.site is not None:
@@ -198,7 +203,12 @@ class RemoteRecords(SourceBase):
     @property
     def _rules(self) -> Encoding:
         """The encoding of the features."""
-        return self._given.part([self.event])[0]
+        return self._given.part([self._coded])[0]
+
+    @property
+    def _coded(self) -> str:
+        """The target that may hold words."""
+        return self.event if self.outcome is None else self.outcome
 
     @property
     def _features(self) -> tuple[str, ...]:
@@ -208,6 +218,8 @@ class RemoteRecords(SourceBase):
     @property
     def _targets(self) -> dict[str, str]:
         """Return the columns of the targets, by their role."""
+        if self.outcome is not None:
+            return {"outcome": self.outcome}
         found = {"time": self.time, "event": self.event, "entry": self.entry, "weight": self.weight}
         return {name: column for name, column in found.items() if column is not None}
 
@@ -289,6 +301,9 @@ class RemoteRecords(SourceBase):
 
 def _require_valid(table: Table, causes: int | None) -> None:
     """Refuse invalid times and events, and causes beyond `causes` if given; the message holds no value."""
+    if "time" not in table.targets:
+        # An outcome is checked by the task that learns it.
+        return
     entry, weight = table.targets.get("entry"), table.targets.get("weight")
     time, event = table.targets["time"], table.targets["event"]
     require_values(time, event, table.place, causes, entry=entry, weight=weight)

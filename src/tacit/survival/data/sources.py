@@ -20,6 +20,7 @@ from tacit.errors import (
     require_word,
 )
 from tacit.learning.record import describe
+from tacit.runtime.contracts import fields_of
 from tacit.runtime.fingerprints import sketch_frame
 from tacit.runtime.keys import Key
 from tacit.sites.encoding import Encoding, Value, require_column, with_scaling
@@ -139,6 +140,8 @@ class Csv(SourceBase):
         time: The column of times.
         event: The column of events: 0 for censored, 1 for the event, or the number of its cause.
         site: The column that names the site of each record, if there is one.
+        outcome: The column that a regression learns (linear, logistic, poisson), in place of times and
+            events.
         entry: The column of entry times (left truncation), from which on a record is at risk; 0 by default.
         weight: The column of case weights; 1 by default.
         cause: The cause to learn about, of several; events of other causes then count as censored. "any"
@@ -159,6 +162,7 @@ class Csv(SourceBase):
     path: str
     time: str = "time"
     event: str = "event"
+    outcome: str | None = None
     site: str | None = None
     entry: str | None = None
     weight: str | None = None
@@ -175,12 +179,14 @@ class Csv(SourceBase):
 
     def __post_init__(self) -> None:
         require(self.time != self.event, "event", self.event, "another column than that of the times")
-        taken = [self.time, self.event]
+        taken = [self.time, self.event] if self.outcome is None else [self.outcome]
+        for name, given in fields_of(self, ("entry", "weight", "cause")).items():
+            require(self.outcome is None or given is None, name, given, "left out beside an outcome")
         for name, given in (("entry", self.entry), ("weight", self.weight)):
             require(given not in taken, name, given, "a column of its own")
             taken += [] if given is None else [given]
         require_cause(self.cause)
-        coded = replace(self._given.part([self.event])[1], levels={})
+        coded = replace(self._given.part([self._coded])[1], levels={})
         for column in (*self._rules.mentioned, *coded.mentioned):
             place = f"levels, fill, center or scale of {column}"
             require(column not in (*taken, self.site, *self.leave), place, "given", "that of a feature")
@@ -216,7 +222,8 @@ class Csv(SourceBase):
             for name, part in parts.items()
         }
         test = self._test(encoding, next(iter(tables.values())).columns)
-        require_cause_events(self.cause, tables.values(), place)
+        if self.outcome is None:
+            require_cause_events(self.cause, tables.values(), place)
         tables = {name: select_cause(table, self.cause) for name, table in tables.items()}
         share = self.held_out if self.held_out is not None else 0.2 if may_look and test is None else 0.0
         origin = {"data": describe(self), "sites": describe(split)}
@@ -265,11 +272,18 @@ class Csv(SourceBase):
     @property
     def _rules(self) -> Encoding:
         """The encoding of the features."""
-        return self._given.part([self.event])[0]
+        return self._given.part([self._coded])[0]
+
+    @property
+    def _coded(self) -> str:
+        """The target that may hold words."""
+        return self.event if self.outcome is None else self.outcome
 
     @property
     def _targets(self) -> dict[str, str]:
         """Return the columns of the targets, by their role."""
+        if self.outcome is not None:
+            return {"outcome": self.outcome}
         found = {"time": self.time, "event": self.event, "entry": self.entry, "weight": self.weight}
         return {name: column for name, column in found.items() if column is not None}
 
@@ -305,13 +319,14 @@ class Csv(SourceBase):
         for name in columns.values():
             require_column(frame, name, place)
         targets = tuple(columns.values())
-        coded = self._given.part([self.event])[1].levels
+        coded = self._given.part([self._coded])[1].levels
         both = replace(encoding, levels={**encoding.levels, **coded})
         amounts = [column for name, column in columns.items() if name != "event"]
         found = from_frame(frame, targets=targets, leave=leave, place=place, encoding=both, amounts=amounts)
         named = {name: found.targets[column] for name, column in columns.items()}
-        entry, weight = named.get("entry"), named.get("weight")
-        require_values(named["time"], named["event"], place, None, entry=entry, weight=weight)
+        if self.outcome is None:
+            entry, weight = named.get("entry"), named.get("weight")
+            require_values(named["time"], named["event"], place, None, entry=entry, weight=weight)
         return Table(found.features, named, found.columns, place)
 
 
