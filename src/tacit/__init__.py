@@ -18,6 +18,7 @@ The map of the package, in the order in which data flows (`python -m tools.refer
     compat       Interfaces of other packages, exports to other programs, tracking.
     cli          Command line: the verbs of `tacit`, their output and exit codes.
     runtime      Foundations: random keys, files, TOML tables, limits, threads, compiled kernels.
+    regression   Linear, logistic and Poisson regression across sites, in the open and under a promise.
 
 Names below are loaded on first use, so that `import tacit` costs nothing.
 """

@@ -300,6 +300,9 @@ def _with_defaults(document: Table) -> Table:
     found = dict(document)
     usual: Mapping[str, Any] = kind.usual if kind is not None and issubclass(kind, TaskBase) else {}
     for name, value in usual.items():
+        if name == "rounds":
+            # The task that learns under a promise may need others: `construct_experiment` asks it.
+            continue
         given = found.setdefault(name, {} if name in KINDS else value)
         if name in KINDS and isinstance(given, dict):
             found[name] = {"kind": value, **cast(Table, given)}

@@ -38,6 +38,8 @@ from tacit.sites.federation import Federation, RowFederation
 from tacit.sites.sampling import Poisson, Sampling
 from tacit.sites.table import Records
 
+# The folders of the tasks.
+WORKLOADS = ("survival", "functional", "control", "regression")
 # The key of a field's metadata under which its constructors stand.
 KINDS = "kinds"
 
@@ -96,11 +98,7 @@ class RunSpec:
         spend_anyway: Run although the forecast says that nothing can be learned.
     """
 
-    task: TaskBase = field(
-        metadata=_kinds(
-            *(f"tacit.{workload}.tasks:TASKS" for workload in ("survival", "functional", "control"))
-        )
-    )
+    task: TaskBase = field(metadata=_kinds(*(f"tacit.{workload}.tasks:TASKS" for workload in WORKLOADS)))
     privacy: Privacy | Open = field(
         default=Open(), metadata=_kinds("tacit.privacy.policy:Privacy", "tacit.privacy.policy:Open")
     )
