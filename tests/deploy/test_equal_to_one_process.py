@@ -55,6 +55,26 @@ epsilon = 3.0
 delta = 1e-5
 rehearsal = true
 """
+BY_ARM = """\
+name = "arms"
+[data]
+kind = "csv"
+path = "arms.csv"
+[sites]
+kind = "by-column"
+column = "site"
+[task]
+kind = "kaplan-meier"
+grid = [0.5, 1.0, 2.0]
+by = "arm"
+[privacy]
+unit = "record"
+noise = "NOISE"
+mechanism = "laplace"
+epsilon = 3.0
+delta = 0.0
+rehearsal = true
+"""
 CASES = {
     "records, noise at the sites": (SURVIVAL, SMALL),
     "sites, a server that is trusted": (SURVIVAL, [*SMALL, *PER_SITE, "privacy.noise=server"]),
@@ -99,10 +119,30 @@ def test_sums_of_records_in_secret_have_the_same_bits(task: str, tmp_path: Path)
     assert run.scores == alone.scores
 
 
-def test_a_sum_of_records_bears_a_site_that_falls_silent_and_is_of_the_others(tmp_path: Path):
+@pytest.mark.parametrize("noise", ["site", "secure"])
+def test_counts_by_arm_with_discrete_laplace_noise_have_the_same_bits(noise: str, tmp_path: Path):
+    draw = np.random.default_rng(2)
+    rows = [f"{n % 2},{draw.exponential(1 + n % 2):.4f},{draw.integers(0, 2)},s{n % 4}" for n in range(240)]
+    (tmp_path / "arms.csv").write_text("\n".join(["arm,time,event,site", *rows]) + "\n")
+    file = tmp_path / "arms.toml"
+    file.write_text(BY_ARM.replace("NOISE", noise))
+    town, chosen, federation = handed(file, [], tmp_path / "town")
+    run = town.run(tmp_path / "over-letters")
+    alone = chosen.run_on(federation, tmp_path / "alone")
+    assert np.array_equal(run.state, alone.state)
+    assert charges(run.path) == charges(alone.path) != []
+    assert {release.law for release in alone.charged} == {"discrete-laplace"}
+    assert run.model.logrank.statistic == alone.model.logrank.statistic
+    assert any("log-rank test by arm" in told for told in run.task.findings(run.state))
+
+
+@pytest.mark.parametrize(
+    "law", [[], ["privacy.mechanism=laplace", "privacy.delta=0"]], ids=["gaussian", "laplace"]
+)
+def test_a_sum_of_records_bears_a_site_that_falls_silent_and_is_of_the_others(law: list[str], tmp_path: Path):
     file = tmp_path / "secret.toml"
     file.write_text(RECORDS_IN_SECRET.replace("TASK", "kaplan-meier"))
-    town, _, federation = handed(file, ["privacy.epsilon=50"], tmp_path / "town")
+    town, _, federation = handed(file, ["privacy.epsilon=50", *law], tmp_path / "town")
     masked = False
 
     def spoil(name: str, asked: bytes, answer: bytes):

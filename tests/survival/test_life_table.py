@@ -11,6 +11,7 @@ from scipy import stats
 from tacit import Federation, Key, Ledger
 from tacit.errors import BudgetExhausted, InvalidValue, Refused
 from tacit.privacy import accounting
+from tacit.privacy.ledger import payment
 from tacit.privacy.mechanisms import noise
 from tacit.sites.table import Table, from_arrays
 from tacit.survival import life_table as histograms
@@ -103,7 +104,7 @@ def test_one_record_more_moves_the_risks_by_no_more_than_their_bound(some, one, 
 # What is charged is what is drawn
 
 
-@pytest.mark.parametrize(("delta", "law"), [(0.0, "laplace"), (1e-5, "gaussian")])
+@pytest.mark.parametrize(("delta", "law"), [(0.0, "discrete-laplace"), (1e-5, "gaussian")])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 def test_noise_has_the_law_and_the_scale_that_were_charged(epsilon, delta, law):
     data, grid, ledger = federation(sites=4), np.linspace(0, 3, 1001)[1:], Ledger()
@@ -114,15 +115,23 @@ def test_noise_has_the_law_and_the_scale_that_were_charged(epsilon, delta, law):
     assert {release.law for release in charged} == {law}
     assert {release.sensitivity for release in charged} == {1.0}
     (scale,) = {release.scale for release in charged}
-    laws = {"laplace": stats.laplace(scale=scale), "gaussian": stats.norm(scale=scale)}
-    wanted, other = laws.pop(law), laws.popitem()[1]
-    assert stats.kstest(draws, wanted.cdf).pvalue > 0.001
-    assert stats.kstest(draws * other.std() / wanted.std(), other.cdf).pvalue < 1e-6
-    # 8,004 draws tell the scale to about one percent.
-    assert abs(draws).mean() == pytest.approx(wanted.expect(abs), rel=0.04)
+    if law == "gaussian":
+        wanted = stats.norm(scale=scale)
+        assert stats.kstest(draws, wanted.cdf).pvalue > 0.001
+        # No two cells, and no two sites, share their noise.
+        assert len(np.unique(draws)) == draws.size
+    else:
+        wanted = stats.dlaplace(1 / scale)
+        assert np.array_equal(draws, np.rint(draws))
+        values, seen = np.unique(draws, return_counts=True)
+        # The largest difference of the distribution functions, at level .001 or less where there are ties.
+        assert abs(np.cumsum(seen) / draws.size - wanted.cdf(values)).max() < 1.95 / draws.size**0.5
+        assert abs(np.corrcoef(draws.reshape(4, -1))[np.triu_indices(4, 1)]).max() < 0.12
+    # 8,004 draws tell the scale to about two percent.
+    assert abs(draws).mean() == pytest.approx(
+        float(abs(wanted.rvs(400_000, random_state=1)).mean()), rel=0.06
+    )
     assert noisy.variance == pytest.approx(wanted.var())
-    # No two cells, and no two sites, share their noise.
-    assert len(np.unique(draws)) == draws.size
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
@@ -165,11 +174,11 @@ def test_risks_are_charged_beside_the_exits():
 def test_every_site_is_charged_before_any_noise_is_drawn(monkeypatch):
     ledger, seen = Ledger(), []
 
-    def watched(values, scale, key):
+    def watched(values, scale, shares, key, rehearsal):
         seen.append(({release.subject for release in ledger.releases()}, scale))
-        return values
+        return np.zeros_like(values)
 
-    monkeypatch.setattr(noise, "laplace", watched)
+    monkeypatch.setattr(payment, "draw_share", watched)
     life_table(federation(sites=3), grid=GRID, epsilon=0.5, ledger=ledger)
     everybody = {f"records@site-{number}" for number in (1, 2, 3)}
     assert [charged for charged, _ in seen] == [everybody] * 3
@@ -184,7 +193,7 @@ def test_a_budget_that_does_not_bear_it_leaves_nothing(monkeypatch, subject):
     ledger = Ledger()
     ledger.allow(epsilon=0.5, delta=0.0, subject=subject)
     head = ledger.head
-    monkeypatch.setattr(noise, "laplace", forbidden)
+    monkeypatch.setattr(payment, "draw_share", forbidden)
     monkeypatch.setattr(noise, "gaussian", forbidden)
     for statistic in (kaplan_meier, nelson_aalen, logrank, life_table):
         with pytest.raises(BudgetExhausted, match="nothing was charged"):
@@ -219,13 +228,14 @@ def test_what_is_wrong_with_the_question_costs_nothing():
 def test_without_a_key_nobody_can_draw_the_noise_again():
     data = federation()
     first, second = (life_table(data, grid=GRID, epsilon=1.0, ledger=Ledger()).cells for _ in range(2))
-    assert not (first == second).any()
+    # Whole noise is equal in one cell of four.
+    assert (first != second).mean() > 0.4
     key = Key(5)
     again = [life_table(data, grid=GRID, epsilon=1.0, ledger=Ledger(), key=key).cells for _ in range(2)]
     # The same run, asked again for the same, says the same.
     assert (again[0] == again[1]).all()
     other = life_table(data, grid=GRID, epsilon=1.0, ledger=Ledger(), key=Key(5)).cells
-    assert not (again[0] == other).any()
+    assert (again[0] != other).mean() > 0.4
 
 
 def test_other_records_get_other_noise_under_the_same_key():
@@ -235,7 +245,7 @@ def test_other_records_get_other_noise_under_the_same_key():
         data = federation(seed=seed)
         noisy = life_table(data, grid=GRID, epsilon=1.0, ledger=Ledger(), key=key)
         draws.append(noisy.cells - life_table(data, grid=GRID).cells)
-    assert not np.isclose(draws[0], draws[1]).any()
+    assert np.isclose(draws[0], draws[1]).mean() < 0.6
 
 
 def test_a_rehearsal_repeats_and_says_so_everywhere():

@@ -20,9 +20,12 @@ from tacit.runtime.arrays import Array
 from tacit.sites.encoding import Encoding
 from tacit.sites.federation import RowFederation
 from tacit.sites.table import Table
+from tacit.survival.signed_table import CellNoise, SignedTable
 from tacit.survival.targets import require_outcomes, require_values
 
 Over = Literal["all", "site", "group", "each"]
+# Axes of cells that are summed for each, of sites and groups.
+SUMMED: Mapping[Over, tuple[int, ...]] = {"all": (0, 1), "site": (1,), "group": (0,), "each": ()}
 
 # Groups of records: a column, or a column with the values that define its groups.
 Grouping = str | Mapping[str, Sequence[float]]
@@ -49,6 +52,7 @@ class LifeTable:
         provenance: Description of how the counts left.
         late: Whether there are delayed entries.
         labels: The groups that the column defines.
+        noise: The law of the noise in each cell; by default Gaussian noise of that variance.
     """
 
     grid: Array
@@ -60,6 +64,7 @@ class LifeTable:
     provenance: str
     late: bool = False
     labels: tuple[str, ...] = ("0", "1")
+    noise: CellNoise | None = None
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -76,8 +81,7 @@ class LifeTable:
 
         Noisy counts are moved to the nearest ones that are not negative and have the same sum.
         """
-        axes = {"all": (0, 1), "site": (1,), "group": (0,), "each": ()}[over]
-        blocks = self.cells.sum(axis=axes).reshape(-1, self.cells.shape[2])
+        blocks = self.cells.sum(axis=SUMMED[over]).reshape(-1, self.cells.shape[2])
         summed = self.cells[..., 0].size // len(blocks)
         left = (self.causes + 1) * len(self.grid) + 1
         parts = [blocks[:, :left], blocks[:, left:]] if self.late else [blocks]
@@ -93,6 +97,15 @@ class LifeTable:
             self.exact,
             parts[1] if self.late else None,
         )
+
+    def signed(self, over: Over) -> "SignedTable":
+        """Return the counts as they are, in blocks of groups to compare; `each` has one for each site."""
+        blocks = self.cells.sum(axis=SUMMED[over])
+        if over != "each":
+            blocks = blocks.reshape(1, -1, self.cells.shape[2])
+        summed = self.cells[..., 0].size // blocks[..., 0].size
+        noise = self.noise or CellNoise.of_variance(self.variance)
+        return SignedTable(blocks, len(self.grid), self.late, replace(noise, times=noise.times * summed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,27 +229,16 @@ def ratio(part: Array, whole: Array) -> Array:
 def logrank_terms(exits: Exits) -> tuple[Array, Array, Array]:
     """Return events observed and expected under equal hazards (groups,), and covariance (groups, groups).
 
-    The covariance is hypergeometric (Mantel 1966), plus what noise adds by the delta method.
+    Of exact counts; `SignedTable.logrank_terms` is for noisy ones. The covariance is hypergeometric (Mantel
+    1966).
     """
-    known = slice(0, exits.reliable_intervals)
-    happened, exposed = exits.happened[:, known], exits.exposed[:, known]
+    happened, exposed = exits.happened, exits.exposed
     events, everybody = happened.sum(axis=0), exposed.sum(axis=0)
     shares = ratio(exposed, everybody)
     finite = np.where(everybody > 1, ratio(everybody - events, everybody - 1), 1.0)
     weighed = shares * events * finite
     covariance = np.diag(weighed.sum(axis=1)) - shares @ weighed.T
-    observed, expected = happened.sum(axis=1), (shares * events).sum(axis=1)
-    if not exits.variance:
-        return observed, expected, covariance
-    # Derivative of group g's lead by one more in group h, exposed in an interval (times, g, h).
-    lead = np.eye(len(shares)) - shares.T[:, :, None]
-    pull = ratio(events, everybody)[:, None, None] * lead
-    total = np.cumsum(pull, axis=0)
-    last = total[-1:] if len(total) else np.zeros((1, *covariance.shape))
-    stays = 1 if exits.entered is None else 2
-    later = (1 + stays) * (len(exits.times) - exits.reliable_intervals) + stays
-    moved = np.concatenate([lead - total, np.sqrt(stays) * (pull / 2 - total), np.sqrt(later) * last])
-    return observed, expected, covariance + exits.variance * np.einsum("kgh,kfh->gf", moved, moved)
+    return happened.sum(axis=1), (shares * events).sum(axis=1), covariance
 
 
 @dataclass(frozen=True)
@@ -262,9 +264,30 @@ class Groups:
         marks = table.features[:, [table.columns.index(name) for name in names]]
         return np.where(marks.any(axis=1), 1 + marks.argmax(axis=1), 0) if names else marks.sum(axis=1)
 
+    def require_members(self, table: Table, place: str) -> None:
+        """Refuse records of a site that belong to no group."""
+        if not self.values:
+            return
+        strange = ~np.isin(table.features[:, table.columns.index(self.column)], self.values)
+        if strange.any():
+            allowed = f"{self.column} must hold {' or '.join(self.labels)}"
+            raise InvalidValue(
+                f"{self.column} in {place} is not allowed: {allowed} in every record",
+                rule=f"{self.column} is not allowed: {allowed} in every record",
+                rows=np.flatnonzero(strange) + 1,
+            )
 
-def define_groups(by: Grouping, federation: RowFederation, private: bool) -> Groups:
+
+def define_groups(
+    by: Grouping, federation: RowFederation, private: bool, *, example: str | None = None
+) -> Groups:
     """The groups of a column: public levels, given values, or those of the records where that is allowed.
+
+    Args:
+        by: The column, with its values if these are given.
+        federation: The sites.
+        private: Whether the records may not be looked at.
+        example: An example of given values, for messages; by default that of the statistics.
 
     Raises:
         InvalidValue: There is no such column, or a record belongs to no group.
@@ -278,11 +301,12 @@ def define_groups(by: Grouping, federation: RowFederation, private: bool) -> Gro
     if column not in federation.store.columns:
         known = [*federation.store.columns, *levels]
         raise InvalidValue(f"by = {by!r} is not allowed: there is no such column{hint(column, known)}")
-    return _numbered_groups(column, None if given is None else given[column], federation, private)
+    shown = f'by={{"{column}": [1, 2, 3]}}' if example is None else example
+    return _numbered_groups(column, None if given is None else given[column], federation, private, shown)
 
 
 def _numbered_groups(
-    column: str, given: Sequence[float] | None, federation: RowFederation, private: bool
+    column: str, given: Sequence[float] | None, federation: RowFederation, private: bool, example: str
 ) -> Groups:
     """The groups of a column of numbers."""
     rules, found = federation.encoding or Encoding(), federation.store.features
@@ -298,7 +322,7 @@ def _numbered_groups(
     strange = ~np.isin(found, values)
     if strange.any():
         told = " or ".join(labels)
-        mend = f'give all values that it may have, as in by={{"{column}": [1, 2, 3]}}'
+        mend = f"give all values that it may have, as in {example}"
         raise InvalidValue(
             f"by = {column!r} is not allowed: {column} holds other values than {told}; {mend}",
             rule=f"by = {column!r} is not allowed: {column} must hold {told}; {mend}",

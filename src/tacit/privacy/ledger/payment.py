@@ -17,7 +17,9 @@ from tacit.privacy.accounting import calibrate
 from tacit.privacy.accounting.release import Release, clipped_release, require_delta
 from tacit.privacy.ledger.data_book import DataBook, new_run
 from tacit.privacy.ledger.store import Ledger
-from tacit.privacy.mechanisms.base import NoiseLaw, add_noise
+from tacit.privacy.mechanisms.base import TINY, NoiseLaw, add_noise
+from tacit.privacy.mechanisms.counts import draw_share, require_scale
+from tacit.privacy.mechanisms.discrete import discrete_laplace_variance
 from tacit.runtime.arrays import Array
 from tacit.runtime.fingerprints import People
 from tacit.runtime.keys import Key
@@ -53,7 +55,8 @@ class Payment:
 
     Args:
         epsilon: Cost of all releases of one site for any one record.
-        delta: The probability with which that may fail; 0 takes Laplace noise, more takes Gaussian noise.
+        delta: The probability with which that may fail; 0 takes Laplace noise, discrete for counts; more
+            takes Gaussian noise.
         ledger: Charged before any noise is drawn.
         key: Source of the noise, by default the operating system; a rehearsal's key is reported everywhere.
         records: The sites; where their records are private, the book of the data is charged, too.
@@ -90,7 +93,7 @@ class Payment:
 
     @property
     def law(self) -> NoiseLaw:
-        """The noise that the delta allows."""
+        """The noise that the delta allows, of sums."""
         return "gaussian" if self.delta else "laplace"
 
     def release(
@@ -173,7 +176,31 @@ class Payment:
         noise = f"{self.law} noise of scale {one.scale:.4g} over a sensitivity of {one.sensitivity:.4g}"
         paid = self.pay([one], sums, f"{what}, with {noise}")
         noisy = np.stack([paid.add_noise(part, one, what, name) for name, part in sums.items()])
-        return NoisySums(noisy, one.scale**2 * (1 if self.law == "gaussian" else 2), paid.provenance)
+        variance = one.scale**2 * (1 if self.law == "gaussian" else 2)
+        return NoisySums(noisy, variance, paid.provenance, one)
+
+    def release_counts(self, counts: Mapping[str, Array], what: str, cells: int = 1) -> "NoisySums":
+        """Release counts of records as `release_sums` does; at delta 0 with discrete Laplace noise.
+
+        Args:
+            counts: Counts of each site, whole numbers where they are protected.
+            what: Description of the counts, in words.
+            cells: Number of counts that one record may move, each by 1.
+        """
+        if self.epsilon is None or self.delta:
+            return self.release_sums(counts, 1.0, what, cells=cells)
+        multiplier = calibrate(epsilon=self.epsilon, delta=0.0, mechanism="discrete-laplace")
+        require_scale(cells, multiplier)
+        rehearsal = self._key.rehearsal
+        one = clipped_release(
+            multiplier, clip=float(cells), law="discrete-laplace", purpose=what, rehearsal=rehearsal
+        )
+        noise = f"discrete Laplace noise of scale {one.scale:.4g} over a sensitivity of {one.sensitivity:.4g}"
+        paid = self.pay([one], counts, f"{what}, with {noise}")
+        noisy = np.stack([paid.add_noise(part, one, what, name) for name, part in counts.items()])
+        # Noise so small that its variance is no number is noise all the same.
+        variance = max(discrete_laplace_variance(one.scale), TINY)
+        return NoisySums(noisy, variance, paid.provenance, one)
 
     @property
     def _key(self) -> Key:
@@ -215,16 +242,23 @@ class PaidReleases:
         key = self.key
         for name in names:
             key = key / name
+        if release.law == "discrete-laplace":
+            assert rounded == 0, "whole counts are not rounded"
+            return values + draw_share(values, release.scale, 1, key, release.rehearsal)
         return add_noise(values, self.law, release.scale * (1 + rounded), key, release.rehearsal)
 
 
 @dataclass(frozen=True, eq=False)
 class NoisySums:
-    """Sums that have left the sites (sites, cells), the variance of their noise, and their provenance."""
+    """Sums that have left the sites (sites, cells), the variance of their noise, and their provenance.
+
+    `release` is the charged release of one site, if there is one.
+    """
 
     cells: Array
     variance: float
     provenance: str
+    release: Release | None = None
 
 
 def from_sites(count: int) -> str:

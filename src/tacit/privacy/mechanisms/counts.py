@@ -57,11 +57,16 @@ class NoisyCounts(NoPrivacy):
     def __post_init__(self) -> None:
         require_scale(self.cells, self.multiplier)
 
+    @property
+    def scale(self) -> float:
+        """The scale of the noise."""
+        return self.multiplier * self.cells
+
     def noisy_sums(self, contributions: Contributions, keys: Sequence[Key], step: int) -> Array:
         """The counts of each site plus noise; with no records at all, noise alone."""
         counted = count_records(contributions, self.cells)
         return np.stack([
-            own + draw_share(own, self.multiplier * self.cells, 1, key / step, self.rehearsal)
+            own + draw_share(own, self.scale, 1, key / step, self.rehearsal)
             for own, key in zip(counted, keys, strict=True)
         ])  # fmt: skip
 
@@ -71,7 +76,7 @@ class NoisyCounts(NoPrivacy):
 
     def deviation(self, sites: int) -> float:
         """Return the standard deviation of the noise in each count, averaged over `sites` sites."""
-        return math.sqrt(discrete_laplace_variance(self.multiplier * self.cells) / sites)
+        return math.sqrt(discrete_laplace_variance(self.scale) / sites)
 
     def release(self, number: int, names: Collection[str]) -> tuple[Release, ...]:
         """Return one release per site, about its own records."""

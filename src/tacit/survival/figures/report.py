@@ -40,7 +40,7 @@ from tacit.survival.models.prediction import GridModel, IncidenceModel, Relative
 from tacit.survival.partial_effects import TRIED, Effects, Person, changes, describe_typical, effects, typical
 from tacit.survival.statistics.cox_task import Cox
 from tacit.survival.statistics.curves import Estimate
-from tacit.survival.statistics.kaplan_meier_task import KaplanMeier
+from tacit.survival.statistics.kaplan_meier_task import KaplanMeier, KaplanMeierFit
 
 if TYPE_CHECKING:
     from tacit.learning.record import Round
@@ -144,7 +144,7 @@ def _kaplan_meier_figures(task: KaplanMeier, state: Array) -> list[Figure]:
         f"The probability of no event falls from 1 to {last['survival']:.2f} at {found.table.index[-1]:.4g} "
         f"({100 * found.level:g} % band: {last['lower']:.2f} to {last['upper']:.2f}); {half}."
     )
-    figures = [Figure("kaplan-meier", estimates(_sparse(found)), words)]
+    figures = [*_arm_figures(task, model), Figure("kaplan-meier", estimates(_sparse(found)), words)]
     if 1 < task.causes <= MOST:
         each = model.incidence
         parts = [
@@ -153,6 +153,25 @@ def _kaplan_meier_figures(task: KaplanMeier, state: Array) -> list[Figure]:
         ]
         words = f"Probability of an event by {each.table.index[-1]:.4g}: {', '.join(parts)}."
         figures.append(Figure("incidence", cumulative_incidence(_sparse(each)), words))
+    return figures
+
+
+def _arm_figures(task: KaplanMeier, model: KaplanMeierFit) -> list[Figure]:
+    """The curves of the arms, with their comparison in words, and the incidences of each arm."""
+    if task.by is None or len(model.table.groups) > MOST:
+        return []
+    named = {f"{task.by} {label}": _sparse(part) for label, part in model.survival_by.items()}
+    words = ". ".join(part[:1].upper() + part[1:] for part in model.comparison()) + "."
+    figures = [Figure("kaplan-meier-by-arm", estimates(named), words)]
+    if 1 < task.causes <= MOST:
+        figures += [
+            Figure(
+                f"incidence-{label}",
+                cumulative_incidence(_sparse(part)),
+                f"Probability of an event of each cause where {task.by} is {label}.",
+            )
+            for label, part in model.incidence_by.items()
+        ]
     return figures
 
 

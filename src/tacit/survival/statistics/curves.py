@@ -16,7 +16,7 @@ from scipy.stats import chi2, norm
 from tacit.errors import is_between, require
 from tacit.reports.text import format_rows
 from tacit.runtime.arrays import Array
-from tacit.survival.life_table import Exits, LifeTable, ratio
+from tacit.survival.life_table import Exits, LifeTable, Over, ratio
 from tacit.survival.metrics import Curve
 from tacit.survival.statistics.cox_fit import CoxFit as CoxFit
 
@@ -284,40 +284,52 @@ class RestrictedMean:
 
 
 def restricted_means(
-    table: LifeTable, exits: Exits, groups: Sequence[str], until: float, by: str | None, level: float
+    table: LifeTable, over: Over, groups: Sequence[str], until: float, by: str | None, level: float
 ) -> RestrictedMean:
     """The mean of each group, and their difference if there are two."""
-    parts = [_area(part, until) for part in exits.split(1)]
-    means, errors = (np.array(column) for column in zip(*parts, strict=True))
+    exits = table.exits(over)
+    if table.variance:
+        means, errors = _noisy_areas(table, exits, over, until)
+    else:
+        areas = [_area(part, until) for part in exits.split(1)]
+        means, errors = (np.array(column) for column in zip(*areas, strict=True))
     names = list(groups)
-    if len(parts) == 2:
+    if len(groups) == 2:
         means, errors = np.append(means, means[1] - means[0]), np.append(errors, np.hypot(*errors))
         names.append("difference")
     half = float(norm.ppf(0.5 + level / 2)) * errors
     shown = {"mean": means, "se(mean)": errors, "lower": means - half, "upper": means + half}
     found = pd.DataFrame(shown, index=pd.Index(names, name=by))
-    if len(parts) == 2:
+    if len(groups) == 2:
         tested = np.where(np.array(names) == "difference", 1.0, np.nan)
         found["z"] = tested * ratio(means, errors)
         found["p"] = np.asarray(chi2.sf(found["z"].to_numpy() ** 2, 1), dtype=np.float64)
     return RestrictedMean(found, until, by, level, table.provenance)
 
 
+def _noisy_areas(table: LifeTable, exits: Exits, over: Over, until: float) -> tuple[Array, Array]:
+    """Return the areas under the groups' curves, and their standard errors, with that of the noise."""
+    known = exits.reliable_intervals
+    last = float(exits.times[known - 1]) if known else 0.0
+    require(until <= last, "until", until, f"at most {last:g}: the curve ends there")
+    areas, variances = table.signed(over).restricted_means(_weights(table.grid, until, True))
+    return areas, np.sqrt(variances)
+
+
 def _area(exits: Exits, until: float) -> tuple[float, float]:
-    """Return the area under one group's curve, and its standard error (Greenwood's, plus the noise)."""
-    last = exits.times[exits.reliable_intervals - 1] if exits.reliable_intervals else 0.0
-    # Beyond exact times the curve stays constant; beyond a grid, or in noise, it is unknown.
+    """Return the area under one group's curve of exact counts, and its standard error (Greenwood's)."""
+    last = exits.times[-1]
+    # Beyond exact times the curve stays constant; beyond a grid it is unknown.
     require(exits.exact or until <= last, "until", until, f"at most {last:g}: the curve ends there")
-    count = int(np.searchsorted(exits.times, until, side="left" if exits.spread else "right"))
-    count = min(count + exits.spread, exits.reliable_intervals)
+    count = int(np.searchsorted(exits.times, until, side="right"))
     steps, exposed = exits.happened[0][:count], exits.exposed[0][:count]
     curve = np.cumprod(1 - np.minimum(ratio(steps, exposed), 1.0), dtype=np.float64)
-    weights = _weights(exits.times[:count], until, exits.spread)
+    weights = _weights(exits.times[:count], until, False)
     # The area behind each time: the effect of one event less at that time, in shares of those at risk.
     behind = np.cumsum((weights[1:] * curve)[::-1])[::-1]
     variance = float((behind**2) @ ratio(steps, exposed * (exposed - steps)))
     area = float(weights[0] + weights[1:] @ curve)
-    return area, float(np.sqrt(variance + _noise(exits, weights[1:] * curve, steps, exposed)))
+    return area, float(np.sqrt(variance))
 
 
 def _weights(times: Array, until: float, spread: bool) -> Array:
@@ -328,23 +340,7 @@ def _weights(times: Array, until: float, spread: bool) -> Array:
     # Lines between the values; the last ends at the horizon, which lies within its interval.
     found, start = np.zeros(len(times) + 1), knots[:-2]
     width = times - start
-    share = np.minimum((until - start) / width, 1.0)
+    share = np.clip((until - start) / width, 0.0, 1.0)
     found[:-1] += width * share * (1 - share / 2)
     found[1:] += width * share**2 / 2
     return found
-
-
-def _noise(exits: Exits, pieces: Array, steps: Array, exposed: Array) -> float:
-    """Return the variance that noise alone gives to the area, by the delta method, cell by cell."""
-    if not exits.variance:
-        return 0.0
-    left, stays = exposed - steps, 1 if exits.entered is None else 2
-    pull = ratio(steps, exposed * left)
-    total, behind = np.cumsum(pull), np.cumsum(pieces[::-1])[::-1]
-    ahead = np.cumsum(pieces * total) - pieces * total
-    event = ahead + behind * (total - ratio(np.ones_like(left), left))
-    stay = ahead + behind * (total - pull / 2)
-    causes = exits.events.shape[2]
-    cells = (causes + stays) * (len(exits.times) - len(steps)) + stays
-    later = cells * float(pieces @ total) ** 2
-    return float(exits.variance * (causes * event @ event + stays * stay @ stay + later))

@@ -27,8 +27,10 @@ from tacit.sites.record_checks import require_units
 from tacit.sites.table import Table
 from tacit.survival.life_table import (
     FIRM,
+    Exits,
     Grouping,
     LifeTable,
+    Over,
     define_groups,
     exit_cells,
     logrank_terms,
@@ -37,6 +39,7 @@ from tacit.survival.life_table import (
     require_exits,
     require_grid,
 )
+from tacit.survival.signed_table import CellNoise
 from tacit.survival.statistics.curves import (
     Estimate,
     LogRank,
@@ -89,11 +92,14 @@ class CountOptions:
         ends, exact = _grid(self.grid, tables, payment.private), self.grid is None
         what = "counts of exits by interval and state" + ", at every exit time" * exact
         sums = {name: exit_cells(table, ends, states, groups) for name, table in tables.items()}
-        left = payment.release_sums(sums, 1.0, what, cells=1 + late)
+        left = payment.release_counts(sums, what, cells=1 + late)
         by, labels = (None, ()) if groups is None else (groups.column, groups.labels)
         cells = left.cells.reshape(len(tables), max(len(labels), 1), -1)
         provenance = PUBLIC if federation.public and not payment.private else left.provenance
-        return LifeTable(ends, cells, tuple(tables), by, left.variance, exact, provenance, late, labels)
+        noise = None if left.release is None else CellNoise.of_release(left.release)
+        return LifeTable(
+            ends, cells, tuple(tables), by, left.variance, exact, provenance, late, labels, noise
+        )
 
     def _require_same_table(self, table: LifeTable) -> LifeTable:
         """Return the table itself; refuse options by which it would have to be counted anew."""
@@ -128,7 +134,7 @@ def life_table(
             `{"grade": [1, 2, 3]}`.
         causes: Number of kinds of events; None looks at the records.
         epsilon: Cost of the counts for any one record; by default they leave unprotected.
-        delta: 0 for Laplace noise, more for Gaussian noise.
+        delta: 0 for discrete Laplace noise, more for Gaussian noise.
         ledger: Charged with one release for each site before any noise is drawn.
         key: Source of the noise, by default the operating system.
 
@@ -286,11 +292,9 @@ def logrank(
     options = CountOptions(grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
     table = options.count(federation)
     groups = sites if column is None else table.groups
-    exits = table.exits("site" if column is None else "each" if strata else "group")
-    seen, due, spread = (
-        sum(part) for part in zip(*map(logrank_terms, exits.split(len(groups))), strict=True)
-    )
-    observed, expected, covariance = (np.asarray(part) for part in (seen, due, spread))
+    over = "site" if column is None else "each" if strata else "group"
+    exits = table.exits(over)
+    observed, expected, covariance = _logrank_terms(table, exits, over, len(groups))
     lead = (observed - expected)[:-1]
     statistic = float(lead @ np.linalg.pinv(covariance[:-1, :-1]) @ lead)
     records = exits.at_risk[:, 0].reshape(-1, len(groups)).sum(axis=0)
@@ -304,6 +308,15 @@ def logrank(
         by=named + (" within sites" if strata else ""),
         provenance=table.provenance,
     )
+
+
+def _logrank_terms(table: LifeTable, exits: Exits, over: Over, groups: int) -> tuple[Array, Array, Array]:
+    """Return observed and expected events (groups,), and covariance, summed over strata."""
+    if table.variance:
+        return table.signed(over).logrank_terms()
+    terms = [logrank_terms(part) for part in exits.split(groups)]
+    observed, expected, covariance = (np.sum(part, axis=0) for part in zip(*terms, strict=True))
+    return observed, expected, covariance
 
 
 @statistic
@@ -337,10 +350,10 @@ def restricted_mean(
     column = None if by == "site" else by
     options = CountOptions(grid=grid, by=column, epsilon=epsilon, delta=delta, ledger=ledger, key=key)
     table = options.count(federation)
-    over = "all" if by is None else "site" if column is None else "group"
+    over: Over = "all" if by is None else "site" if column is None else "group"
     groups = {"all": ("everybody",), "site": table.sites, "group": table.groups}[over]
     named = table.by if column is not None else "site" if by else None
-    return restricted_means(table, table.exits(over), groups, until, named, level)
+    return restricted_means(table, over, groups, until, named, level)
 
 
 @statistic

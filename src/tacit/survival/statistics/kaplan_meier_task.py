@@ -2,9 +2,12 @@
 
 Each record leaves a study once, so one record more or less moves one cell by one, however fine the grid is.
 All results from the counts of all sites, curves and their bands, incidences and restricted means, are those
-of `tacit.survival.statistics` and cost nothing more. Features play no part in it.
+of `tacit.survival.statistics` and cost nothing more. With `by`, records are counted by arm as well: curves of
+each arm, the log-rank test and the difference of restricted means come from the same table, at the same
+price. Other features play no part in it.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,24 +15,44 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from tacit.errors import MOST_CAUSES, MOST_CUTS, Refused, is_between, require, require_count, require_positive
+from tacit.errors import (
+    MOST_CAUSES,
+    MOST_CUTS,
+    InvalidValue,
+    Refused,
+    is_between,
+    require,
+    require_count,
+    require_positive,
+)
 from tacit.learning.query import Updates
 from tacit.learning.task import Goal
 from tacit.privacy.ledger.payment import PUBLIC, from_sites
 from tacit.privacy.mechanisms.base import NORMS, Mechanism
+from tacit.privacy.mechanisms.counts import NoisyCounts, SecureCounts
+from tacit.privacy.mechanisms.discrete import discrete_laplace_variance
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.runtime.arrays import Array
 from tacit.runtime.contracts import BOUND
 from tacit.runtime.keys import Key
 from tacit.sites.federation import Cohort, Federation, RowFederation, require_rows
 from tacit.sites.table import Table
-from tacit.survival.life_table import LifeTable, ratio, refuse_weights, require_exits, require_grid
+from tacit.survival.life_table import (
+    Groups,
+    LifeTable,
+    define_groups,
+    ratio,
+    refuse_weights,
+    require_exits,
+    require_grid,
+)
+from tacit.survival.signed_table import CellNoise
 from tacit.survival.statistics.sum_task import ExitCounts, SumTask, coarsen, sensitivity, site_indicators
 
 if TYPE_CHECKING:
     from tacit.learning.record import Round
     from tacit.reports.page.blocks import Figure
-    from tacit.survival.statistics.curves import Estimate, RestrictedMean
+    from tacit.survival.statistics.curves import Estimate, LogRank, RestrictedMean
 
 
 WHAT = "counts of exits by interval and state"
@@ -53,6 +76,8 @@ class CountTerms:
         noise: The deviation of the noise in each count of all sites together.
         rehearsal: Whether that noise repeats.
         summed: Whether only the sum over all sites is seen.
+        groups: The arms, if records are counted by arm.
+        scale: The scale of one discrete Laplace noise, if that is the noise.
     """
 
     sites: Sequence[str] = ()
@@ -64,6 +89,8 @@ class CountTerms:
     noise: float = 0.0
     rehearsal: bool = False
     summed: bool = False
+    groups: Groups | None = None
+    scale: float | None = None
 
     @property
     def has_indicators(self) -> bool:
@@ -88,7 +115,7 @@ class CountTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class KaplanMeier(SumTask):
-    """The Kaplan-Meier curve of all records, with its confidence band, from one table of counts of each site.
+    """Kaplan-Meier curves, log-rank test and restricted means, from one table of counts of each site.
 
     Args:
         grid: Public ends of the intervals in which exits are counted. Without `grid` and `horizon` every exit
@@ -96,7 +123,11 @@ class KaplanMeier(SumTask):
         cuts: Number of intervals of equal length up to the horizon.
         horizon: End of the last interval; a public number.
         causes: Number of causes: events 1, 2, ... in the records.
-        level: Confidence level of the band.
+        level: Confidence level of the bands and intervals.
+        by: A column whose values are the arms: curves of each, a log-rank test of equal hazards, and
+            restricted means cost nothing more than the curve of all records.
+        values: The values of that column; public. By default 0 and 1, or the levels of a column of words.
+        until: Horizon of the restricted means; by default the end up to which the curves are known.
         known: Release of the counts; filled in.
     """
 
@@ -105,6 +136,9 @@ class KaplanMeier(SumTask):
     horizon: float | None = None
     causes: int = 1
     level: float = 0.95
+    by: str | None = None
+    values: Sequence[float] | None = None
+    until: float | None = None
     known: CountTerms = field(default_factory=CountTerms, metadata=BOUND)
     kind: ClassVar[str] = "kaplan-meier"
     once: ClassVar[bool] = True
@@ -121,6 +155,9 @@ class KaplanMeier(SumTask):
             require_positive("horizon", self.horizon)
         require_count("causes", self.causes, MOST_CAUSES)
         require(is_between(self.level, 0, 1), "level", self.level, "above 0 and below 1")
+        require(self.by is not None or self.values is None, "values", self.values, "left out without by")
+        if self.until is not None:
+            require_positive("until", self.until)
 
     @property
     def separable(self) -> bool:
@@ -180,8 +217,13 @@ class KaplanMeier(SumTask):
             require_exits(federation.records_of(name), self._states, f"site {name}")
         if isinstance(federation.held_out, Table):
             require_exits(federation.held_out, self._states, "the held-out records")
+        groups = self._groups(rows)
+        if groups is not None and not federation.distant:
+            for name in federation:
+                groups.require_members(federation.records_of(name), f"site {name}")
         known = replace(
             self.known,
+            groups=groups,
             sites=tuple(federation),
             late="entry" in rows.store.targets,
             public=federation.public,
@@ -189,6 +231,14 @@ class KaplanMeier(SumTask):
             noise=0.0,
         )
         return replace(self, grid=self._cut(rows, provenance), horizon=None, known=known)
+
+    def _groups(self, federation: RowFederation) -> Groups | None:
+        """Return the arms, from public facts wherever records are private or elsewhere."""
+        if self.by is None:
+            return None
+        by = self.by if self.values is None else {self.by: self.values}
+        private = self.known.unit is not None or federation.distant
+        return define_groups(by, federation, private, example="values = [1, 2, 3]")
 
     def _cut(self, federation: RowFederation, provenance: Provenance) -> tuple[float, ...]:
         """Return the ends of the intervals: given, equidistant, or every exit time."""
@@ -208,7 +258,10 @@ class KaplanMeier(SumTask):
         """Return this task with the public parameters of the noise."""
         sites = len(self.known.sites)
         noise = sites * mechanism.deviation(sites) / self.known.record_unit
-        return replace(self, known=replace(self.known, noise=noise))
+        counts = isinstance(mechanism, NoisyCounts | SecureCounts)
+        return replace(
+            self, known=replace(self.known, noise=noise, scale=mechanism.scale if counts else None)
+        )
 
     def at_round(self, number: int, rounds: int) -> Self:
         """Return this task; there is one round."""
@@ -237,8 +290,12 @@ class KaplanMeier(SumTask):
     def start(self, federation: Federation, key: Key) -> Array:
         """Return counts of 0."""
         intervals, late = len(self._ends), int(self.known.late)
-        numbers = self._prefix_size + (self._states + late) * intervals + 1 + late
-        return np.zeros(numbers, dtype=np.float64)
+        cells = (self._states + late) * intervals + 1 + late
+        return np.zeros(self._prefix_size + self._arms * cells, dtype=np.float64)
+
+    @property
+    def _arms(self) -> int:
+        return 1 if self.known.groups is None else len(self.known.groups.labels)
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """Return the indicators and the counts of each site, through the mechanism (sites, marks + cells)."""
@@ -247,7 +304,10 @@ class KaplanMeier(SumTask):
             table = cohort.records_of(place)
             # Remote records have not been checked before.
             require_exits(table, self._states, f"site {name}")
-            counted = ExitCounts(table, self._ends, self._states, self.known.record_unit)
+            if self.known.groups is not None:
+                self.known.groups.require_members(table, f"site {name}")
+            one = self.known.record_unit
+            counted = ExitCounts(table, self._ends, self._states, one, self.known.groups)
             told.append(mechanism.noisy_sums(counted, [key / name / "noise"], 0)[0])
         noisy = np.full((len(cohort), 1), float(mechanism.deviation(1) > 0))
         marked = np.hstack([noisy, site_indicators(cohort.names, self.known.sites)])[:, : self._prefix_size]
@@ -283,15 +343,19 @@ class KaplanMeier(SumTask):
 
     def model(self, state: Array) -> "KaplanMeierFit":
         """The curves of all sites together."""
-        return KaplanMeierFit(self.life_table(state), self.level)
+        counted = self.counted(state)
+        return KaplanMeierFit(
+            coarsen(counted) if counted.variance else counted, self.level, counted, self.until
+        )
 
     def findings(self, state: Array) -> list[str]:
-        """The curve in a sentence."""
-        found = self.model(state).survival
-        last = found.table.iloc[-1]
+        """The curve in a sentence, and the comparison of the arms."""
+        fitted = self.model(state)
+        found, last = fitted.survival, fitted.survival.table.iloc[-1]
         return [
             f"median {found.median:g}; at {float(found.table.index[-1]):g} survival is "
-            f"{last['survival']:.3f}, between {last['lower']:.3f} and {last['upper']:.3f}"
+            f"{last['survival']:.3f}, between {last['lower']:.3f} and {last['upper']:.3f}",
+            *(fitted.comparison() if self.by is not None else []),
         ]
 
     def shortcomings(self, state: Array) -> list[str]:
@@ -309,6 +373,11 @@ class KaplanMeier(SumTask):
 
     def life_table(self, state: Array) -> LifeTable:
         """Return the exits of all participating sites; with noise, in intervals that stand out of it."""
+        found = self.counted(state)
+        return coarsen(found) if found.variance else found
+
+    def counted(self, state: Array) -> LifeTable:
+        """Return the counts of all participating sites as they are, in all intervals."""
         known, came = self.known, self._present_sites(state)
         counts = state[self._prefix_size :] * len(came) / known.record_unit
         # A baseline, of one site or of all in one place, is computed without noise.
@@ -317,9 +386,15 @@ class KaplanMeier(SumTask):
         if not variance:
             near = np.rint(counts)
             counts = np.where(np.abs(counts - near) < WHOLE * np.maximum(near, 1.0), near, counts)
-        whole, told = counts.reshape(1, 1, -1), self._provenance(came)
-        found = LifeTable(self._ends, whole, ("all sites",), None, variance, False, told, known.late)
-        return coarsen(found) if variance else found
+        law = None
+        if known.scale is not None and variance:
+            times = variance / discrete_laplace_variance(known.scale)
+            law = CellNoise(law="discrete-laplace", scale=known.scale, times=times)
+        by, labels = (None, ()) if known.groups is None else (known.groups.column, known.groups.labels)
+        whole, told = counts.reshape(1, self._arms, -1), self._provenance(came)
+        return LifeTable(
+            self._ends, whole, ("all sites",), by, variance, False, told, known.late, labels, law
+        )
 
     def _present_sites(self, state: Array) -> tuple[str, ...]:
         """Return the sites whose counts are in a state."""
@@ -350,12 +425,17 @@ class KaplanMeierFit:
     """Results from counts of exits: curves, their bands and restricted means of all sites together.
 
     Args:
-        table: The counts, which serve every statistic of `tacit.survival.statistics` as well.
+        table: The counts, which serve every statistic of `tacit.survival.statistics` as well; with noise, in
+            intervals that stand out of it.
         level: Of the bands.
+        counted: The counts in all intervals, which tests and restricted means take; by default the same.
+        until: Horizon of the restricted means.
     """
 
     table: LifeTable
     level: float = 0.95
+    counted: LifeTable | None = None
+    until: float | None = None
 
     @cached_property
     def survival(self) -> "Estimate":
@@ -378,19 +458,95 @@ class KaplanMeierFit:
 
         return aalen_johansen(self.table)
 
-    def restricted_mean(self, until: float) -> "RestrictedMean":
-        """The mean time without an event up to a horizon."""
+    @cached_property
+    def survival_by(self) -> "Mapping[str, Estimate]":
+        """The survival of each arm."""
+        from tacit.survival.statistics.federated import kaplan_meier
+
+        return {label: kaplan_meier(part, level=self.level) for label, part in self._by_arm().items()}
+
+    @cached_property
+    def incidence_by(self) -> "Mapping[str, Estimate]":
+        """The probability of an event of each cause in each arm, by Aalen and Johansen."""
+        from tacit.survival.statistics.federated import aalen_johansen
+
+        return {label: aalen_johansen(part) for label, part in self._by_arm().items()}
+
+    def _by_arm(self) -> dict[str, LifeTable]:
+        """Return the table of each arm."""
+        require(self.table.by is not None, "by", None, "a column: records were not counted by arm")
+        return {
+            label: replace(self.table, cells=self.table.cells[:, [place]], by=None, labels=())
+            for place, label in enumerate(self.table.groups)
+        }
+
+    @property
+    def _all_intervals(self) -> LifeTable:
+        return self.table if self.counted is None else self.counted
+
+    @cached_property
+    def logrank(self) -> "LogRank":
+        """The log-rank test of equal hazards in all arms."""
+        from tacit.survival.statistics.federated import logrank
+
+        by = self.table.by
+        require(by is not None, "by", by, "a column: records were not counted by arm")
+        return logrank(self._all_intervals, by=str(by))
+
+    def restricted_mean(self, until: float | None = None) -> "RestrictedMean":
+        """The mean time without an event up to a horizon; where there are arms, of each of them.
+
+        Args:
+            until: The horizon; by default that of the task, or the end up to which the curves are known.
+        """
         from tacit.survival.statistics.federated import restricted_mean
 
-        return restricted_mean(self.table, until=until, level=self.level)
+        table = self._all_intervals
+        return restricted_mean(table, until=until or self._horizon, by=table.by, level=self.level)
+
+    @property
+    def _horizon(self) -> float:
+        """Return the horizon of the restricted means."""
+        if self.until is not None:
+            return self.until
+        known = self._all_intervals.exits("group").reliable_intervals
+        require(known > 0, "until", None, "given: no interval stands out of the noise")
+        return float(self._all_intervals.grid[known - 1])
+
+    def comparison(self) -> list[str]:
+        """Describe the comparison of the arms in sentences."""
+        test = self.logrank
+        degrees = f"{test.degrees} degree{'s' * (test.degrees != 1)} of freedom"
+        found = [f"log-rank test by {test.by}: {test.statistic:.2f} on {degrees}, p = {test.p:.3g}"]
+        try:
+            mean = self.restricted_mean()
+        except InvalidValue as error:
+            return [*found, f"no restricted means: {error}"]
+        parts = [
+            f"{label} {value:.4g}" for label, value in mean.table["mean"].items() if label != "difference"
+        ]
+        found.append(f"mean time without an event up to {mean.until:g} by {test.by}: {', '.join(parts)}")
+        if "difference" in mean.table.index:
+            last = mean.table.loc["difference"]
+            found.append(
+                f"their difference is {last['mean']:.4g}, between {last['lower']:.4g} and "
+                f"{last['upper']:.4g} (p = {last['p']:.3g})"
+            )
+        return found
 
     def at(self, times: Array) -> Array:
         """Return the survival at these times (times,); constant beyond the known end."""
         return self.survival.at(np.minimum(times, self.survival.until))
 
     def summary(self) -> str:
-        """The survival curve as text."""
-        return self.survival.summary()
+        """The survival curve as text; with arms, the comparison of these as well."""
+        if self.table.by is None:
+            return self.survival.summary()
+        parts = [self.survival.summary(), self.logrank.summary()]
+        with contextlib.suppress(InvalidValue):
+            # Where nothing stands out of the noise, there are no means.
+            parts.append(self.restricted_mean().summary())
+        return "\n\n".join(parts)
 
     def __str__(self) -> str:
         return self.summary()

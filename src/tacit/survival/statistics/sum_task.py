@@ -20,7 +20,7 @@ from tacit.privacy.policy import Open, Privacy
 from tacit.runtime.arrays import Array
 from tacit.sites.federation import Federation, require_rows
 from tacit.sites.table import Table
-from tacit.survival.life_table import LifeTable, exit_cells
+from tacit.survival.life_table import Groups, LifeTable, exit_cells
 from tacit.survival.record_checks import advise
 
 # Rounding error allowed in an indicator.
@@ -90,13 +90,17 @@ class ExitCounts:
         ends: The ends of the intervals.
         states: Number of states in which a record can leave.
         one: Weight of one record.
+        groups: The groups by which they are counted, if there are any.
 
     Guarantee:
         Each record adds `one` to one cell of exits, and to one of entries if it comes late.
     """
 
-    def __init__(self, table: Table, ends: Array, states: int, one: float) -> None:
+    def __init__(
+        self, table: Table, ends: Array, states: int, one: float, groups: Groups | None = None
+    ) -> None:
         self._table, self._ends, self._states, self._one = table, ends, states, one
+        self._groups = groups
 
     def lengths(self, norm: Norm) -> Array:
         """Return the sensitivity of the counts to each record (1, records)."""
@@ -109,10 +113,8 @@ class ExitCounts:
         targets = dict(self._table.targets)
         if factors is not None:
             targets["weight"] = targets.get("weight", 1.0) * factors[0]
-        return (
-            self._one
-            * exit_cells(replace(self._table, targets=targets), self._ends, self._states, None)[None]
-        )
+        table = replace(self._table, targets=targets)
+        return self._one * exit_cells(table, self._ends, self._states, self._groups)[None]
 
 
 def sensitivity(moved: int, norm: Norm) -> float:
@@ -122,25 +124,27 @@ def sensitivity(moved: int, norm: Norm) -> float:
 
 def coarsen(table: LifeTable) -> LifeTable:
     """Merge intervals until the counts of all sites exceed their noise."""
-    counts, times, states = table.cells[0, 0], len(table.grid), 1 + table.causes
-    left, records = states * times + 1, float(counts[: states * times + 1].sum())
+    counts, times, states = table.cells[0], len(table.grid), 1 + table.causes
+    left, groups = states * times + 1, len(counts)
+    records = float(counts[:, :left].sum())
     joined = 1
     while joined < times and records < _required_records(table, states, joined):
         joined += 1
     if joined == 1:
         return table
     starts = np.arange(0, times, joined)
-    exits = np.add.reduceat(counts[: left - 1].reshape(times, states), starts, axis=0)
-    parts = [exits.ravel(), counts[left - 1 : left]]
+    exits = np.add.reduceat(counts[:, : left - 1].reshape(groups, times, states), starts, axis=1)
+    parts = [exits.reshape(groups, -1), counts[:, left - 1 : left]]
     if table.late:
-        parts += [np.add.reduceat(counts[left:-1], starts), counts[-1:]]
+        parts += [np.add.reduceat(counts[:, left:-1], starts, axis=1), counts[:, -1:]]
     told = f"{table.provenance}; every {joined} intervals are merged, because of the noise"
     return replace(
         table,
         grid=table.grid[np.minimum(starts + joined, times) - 1],
-        cells=np.concatenate(parts).reshape(1, 1, -1),
+        cells=np.concatenate(parts, axis=1)[None],
         # Cells beyond the grid were not joined, nor all of the last interval: they have less noise.
         variance=joined * table.variance,
+        noise=None,
         provenance=told,
     )
 
@@ -148,4 +152,4 @@ def coarsen(table: LifeTable) -> LifeTable:
 def _required_records(table: LifeTable, states: int, joined: int) -> float:
     """Return the number of records that fills each cell of joined intervals clearly."""
     cells_left = states * math.ceil(len(table.grid) / joined) + 1
-    return CLEAR * cells_left * math.sqrt(joined * table.variance)
+    return CLEAR * len(table.groups) * cells_left * math.sqrt(joined * table.variance)
