@@ -488,3 +488,52 @@ def test_notebooks_show_it(done):
     html = done._repr_html_()
     assert "small: a sweep of epsilon" in html
     assert "<script" not in html
+
+
+CURVES = """name = "curves"
+[data]
+kind = "simulated-curves"
+design = "smooth"
+records = 400
+points = 21
+held_out = 0.5
+[sites]
+kind = "columns"
+count = 2
+[task]
+kind = "functional-boosting"
+size = 6
+steps = 15
+smooth_s = 0.0
+smooth_t = 0.0
+[privacy]
+unit = "record"
+epsilon = 1.0
+delta = 1e-5
+clip = 0.8
+rehearsal = true
+"""
+
+
+@pytest.mark.parametrize("noise", ["site", "server"])
+@pytest.mark.parametrize(
+    "radius", ["task.kind=functional-boosting", "task.radius=private", "task.radius=0.5"]
+)
+def test_curves_without_a_promise_keep_release_coordinates_and_clipping(tmp_path, noise, radius):
+    place = tmp_path / "curves.toml"
+    place.write_text(CURVES)
+    changes = [f"privacy.noise={noise}", radius, "privacy.epsilon=1e8,inf"]
+    sweep = sweeps.read(place, changes, seeds=1)
+    nearly, without = (sweep.at(changes) for changes in sweep.combinations)
+    assert without.privacy == Open(clip=0.8)
+    assert without.task.release == {"site": "local", "server": "moments"}[noise]
+    promised = nearly.task.with_privacy(nearly.privacy)
+    assert (without.task.components, without.task.folds) == (promised.components, promised.folds)
+    ours, theirs = without.run(None), nearly.run(None)
+    # The difference is noise alone, and at this price there is next to none.
+    assert ours.scores["ril2"] == pytest.approx(theirs.scores["ril2"], abs=2e-3)
+    assert ours.privacy.epsilon is None
+    opened = replace(without, privacy=Open(), task=replace(nearly.task, release=without.task.release)).run(
+        None
+    )
+    assert abs(opened.scores["ril2"] - theirs.scores["ril2"]) > 5e-3

@@ -375,8 +375,12 @@ def _without_noise(experiment: Experiment) -> Experiment:
     privacy = experiment.privacy
     if isinstance(privacy, Open):
         return experiment
+    if experiment.task.layout == "columns":
+        # Release, coordinates and folds follow from the promise; radii of the task outrank its bound.
+        opened = replace(privacy.without_noise(), clip=privacy.clip or 1.0)
+        return replace(experiment, privacy=opened, task=experiment.task.with_privacy(privacy))
     # The task is that of the promise already: `RunSpec` resolves it.
-    clips = experiment.task.layout != "columns" and experiment.task.own_bound is None
+    clips = experiment.task.own_bound is None
     opened = privacy.without_noise() if clips else Open(participation=privacy.participation)
     return replace(experiment, privacy=opened)
 

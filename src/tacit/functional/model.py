@@ -263,7 +263,7 @@ def from_sums(choices: FunctionalConfig, middle: Array, sums: Sequence[Sums]) ->
     """The model of sums over parts of the subjects, each curve with its noise."""
     cut = len(choices.predictors) * choices.width
     noise = dict.fromkeys(choices.column_blocks.widths, 0.0)
-    if choices.noise is not None and choices.lengths is not None:
+    if choices.noise and choices.lengths is not None:
         widths = {name: choices.widths[name] for name in choices.lengths}
         noise |= allocate_noise(choices.lengths, widths, choices.noise)
     evidence = debias_sums(
@@ -278,7 +278,7 @@ def from_moments(choices: FunctionalConfig, noisy: Array) -> Model:
     """The model of products of all curves, with their noise."""
     names = (*choices.predictors, choices.response)
     # Without noise, rows are not divided by a radius.
-    lengths = None if choices.noise is None else choices.lengths
+    lengths = choices.lengths if choices.noise else None
     radii = [1.0 if lengths is None else lengths[name] for name in names]
     count = choices.column_blocks.records
     evidence = debias_moments(

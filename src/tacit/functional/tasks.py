@@ -34,6 +34,7 @@ from tacit.privacy.mechanisms.secure_gram import from_upper_triangle
 from tacit.privacy.mechanisms.vertical import (
     EVERYBODY,
     MOST_ADDED,
+    ClippedColumns,
     ClippedSecureGram,
     GramMatrix,
     LocalColumns,
@@ -91,7 +92,8 @@ class Boosting(FunctionalConfig, TaskBase):
     def with_privacy(self, privacy: Privacy | Open) -> Self:
         """Resolve the release, and the number of coordinates of a curve, for a promise."""
         if isinstance(privacy, Open):
-            radius = None if self.radius == "private" else self.radius
+            # To compare a promise with, radii are asked for as under it, and answered exactly.
+            radius = None if self.radius == "private" and privacy.clip is None else self.radius
             return replace(self, release=self.release or "local", radius=radius)
         if self.radius is None:
             require_radius("clip", privacy.clip)
@@ -162,6 +164,10 @@ class Boosting(FunctionalConfig, TaskBase):
         """Return the task with the public facts about the noise."""
         if type(mechanism) is NoPrivacy:
             return self
+        if isinstance(mechanism, ClippedColumns):
+            known = dict(mechanism.radii) if self.radius is None else self.radius
+            # Clipped curves have a reach, and noise of scale 0.
+            return replace(self, radius=known, noise=0.0)
         own = cast("LocalColumns | GramMatrix | ClippedSecureGram", mechanism)
         noise = own.multiplier if isinstance(own, LocalColumns) else own.sigma
         radius = dict(own.radii) if self.radius is None else self.radius

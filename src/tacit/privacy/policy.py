@@ -493,6 +493,10 @@ class Open:
         if self.clip is None:
             return NoPrivacy()
         self._require_contributions(task)
+        if task.layout == "columns":
+            from tacit.privacy.mechanisms.vertical import ClippedColumns
+
+            return ClippedColumns.of_task(cast("VerticalTaskSpec", task), self.clip)
         if self.clip_quantile is not None:
             from tacit.privacy.mechanisms.site_level import require_mean
 
@@ -502,11 +506,12 @@ class Open:
 
     def _require_contributions(self, task: TaskSpec) -> None:
         """Refuse a clip bound where there are no contributions of that kind."""
-        if task.layout == "columns" or task.own_bound is not None:
+        columns = task.layout == "columns"
+        if task.own_bound is not None or (columns and self.clipped == "site"):
             raise Refused(
                 f"clip = {self.clip:g} does not go with {task.kind} in an open run: leave it out of [privacy]"
             )
-        if self.clipped == "record" and not task.separable and task.groups == "none":
+        if self.clipped == "record" and not columns and not task.separable and task.groups == "none":
             raise NotSeparable(
                 f"{task.kind} has no contributions of single records: its loss couples them. Use clipped = "
                 '"site", form the loss in risk groups (groups_per_site), or leave clip out.'

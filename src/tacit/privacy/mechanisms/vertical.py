@@ -63,6 +63,30 @@ class ColumnMechanism(NoPrivacy):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClippedColumns(NoPrivacy):
+    """Clipping of columns without noise: no protection, to compare a promise with.
+
+    Args:
+        radii: Clip radius of a record in each clipped column.
+    """
+
+    radii: Mapping[str, float]
+
+    @classmethod
+    def of_task(cls, task: "VerticalTaskSpec", bound: float) -> Self:
+        """Return the mechanism that clips the columns that a promise would protect."""
+        return cls(radii=dict(task.lengths or dict.fromkeys(task.holders, bound)))
+
+    def with_task(self, task: TaskSpec) -> Self:
+        """Return this mechanism with the radii that were asked for."""
+        return _with_task(self, task)
+
+    def noisy_rows(self, rows: Array, column: str, key: Key) -> Array:
+        """Return clipped records (records, numbers), without noise; other columns pass unchanged."""
+        return clip_to_bound(rows, self.radii[column]) if column in self.radii else rows
+
+
+@dataclass(frozen=True, kw_only=True)
 class LocalColumns(ColumnMechanism):
     """Local release of each column by its party: every record clipped to a radius, then noised.
 
