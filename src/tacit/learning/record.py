@@ -271,7 +271,16 @@ def sizes_in_words(sizes: Mapping[str, Mapping[str, int]]) -> str:
 
 def plain_table(part: Simplest | Evaluated) -> dict[str, Any]:
     """Return a part of a record as plain data for JSON, without empty fields."""
-    return {name: value for name, value in msgspec.to_builtins(part).items() if value}
+    return {name: _as_lists(value) for name, value in msgspec.to_builtins(part).items() if value}
+
+
+def _as_lists(value: Any) -> Any:  # noqa: ANN401
+    """Return plain data with lists for tuples, as JSON has them."""
+    if isinstance(value, dict):
+        return {key: _as_lists(entry) for key, entry in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_as_lists(entry) for entry in cast("Sequence[Any]", value)]
+    return value
 
 
 def describe(part: Any) -> dict[str, Any]:  # noqa: ANN401
