@@ -45,6 +45,7 @@ from tacit.reports.plots.style import Picture
 from tacit.reports.plots.training import results
 from tacit.reports.text import number
 from tacit.runs.directory import ENVIRONMENT, Directory, environment
+from tacit.runtime import files
 
 if TYPE_CHECKING:
     from tacit.experiments.studies.curves import CurveStudyResult
@@ -333,8 +334,11 @@ def _films(studied: "WorldStudyResult") -> Iterator[Film]:
     for place in sorted((studied.path / "films").glob("*.gif")):
         slug = max((slug for slug in labels if place.stem.startswith(f"{slug}-")), key=len, default="")
         world = place.stem.removeprefix(f"{slug}-")
-        size = place.stat().st_size
-        content = place.read_bytes() if size <= left else b""
+        try:
+            content = files.read_bytes(place, left)
+        except OSError:
+            # Too large for what is left of the page, or no plain file: the report names it and shows nothing.
+            content = b""
         left -= len(content)
         words = f"An agent of the regime {labels.get(slug, 'unknown')} in {world}: one episode."
         yield Film(name=place.stem, path=f"films/{place.name}", content=content, words=words)
