@@ -51,6 +51,20 @@ class TestLattice:
         # Of fewer records than those for which rounding of sums is covered.
         assert 500_000 < lattice.most / lattice.scale <= MOST_ADDED
 
+    def test_the_sums_of_all_sites_stay_below_half_of_the_ring(self):
+        usual = {"scale": 1.0, "clip": 1.0, "width": 1}
+        assert RecordLattice(**usual, sites=4, most=2**29 - 1).most == 2**29 - 1
+        for sites, most in ((4, 2**29), (1, 2**31)):
+            with pytest.raises(InvalidValue, match=f"most = {most} .* below 2\\^31 / {sites}"):
+                RecordLattice(**usual, sites=sites, most=most)
+
+    @pytest.mark.parametrize("clip", [1e-200, 1e200])
+    def test_a_clip_bound_lies_between_1e_200_and_1e200(self, clip):
+        usual = {"scale": 1.0, "width": 1, "sites": 1, "most": 1}
+        assert RecordLattice(**usual, clip=clip**0.999).clip == clip**0.999
+        with pytest.raises(InvalidValue, match="from 1e-200 to 1e200"):
+            RecordLattice(**usual, clip=clip**1.001)
+
     @pytest.mark.parametrize("fields", [{"multiplier": 1e6}, {"width": 10**9}])
     def test_what_leaves_no_room_for_records_is_refused(self, fields):
         usual = {"clip": 1.0, "width": 10, "sites": 100, "multiplier": 5.0, "honest": 60}

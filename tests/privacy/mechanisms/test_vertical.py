@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from tacit.privacy.mechanisms.vertical import MOST_ADDED, ROUNDED, NoisyHistograms, allocate_noise
+from tacit.privacy.mechanisms.vertical import (
+    MOST_ADDED,
+    ROUNDED,
+    SLACK,
+    NoisyHistograms,
+    allocate_noise,
+    clip_to_radius,
+)
 from tacit.runtime.keys import Key
 
 
@@ -47,3 +54,11 @@ def test_a_record_counts_once_in_a_histogram_whatever_its_row_holds():
     histograms = NoisyHistograms(multiplier=1e-9, holders={"x": "oslo"}, purpose="radii", rehearsal=True)
     total = histograms.noisy_sum(np.array([[3.0, 4.0], [0.25, -5.0]]), Key(0, rehearsal=True))
     np.testing.assert_allclose(total, [0.6 + 0.25, 0.8], atol=1e-7)
+
+
+def test_a_row_as_long_as_the_radius_leaves_room_for_roundings_and_a_shorter_one_stays():
+    rows = np.array([[3.0, 0.0], [0.0, 3.0 * (1 - SLACK / 2)], [2.0, 2.0]])
+    kept = clip_to_radius(rows, 3.0, unit=3.0)
+    assert (np.linalg.norm(kept, axis=1) <= 3.0 * (1 - SLACK / 2)).all()
+    np.testing.assert_allclose(kept, rows, rtol=2 * SLACK)
+    assert (kept[2] == rows[2]).all()
