@@ -12,7 +12,7 @@ from tacit.aggregation.server import Momentum
 from tacit.errors import InvalidFile, InvalidValue, Refused
 from tacit.experiments import experiment
 from tacit.regression import linear, logistic, poisson
-from tacit.regression.tasks import TASKS, Linear, Logistic, Poisson
+from tacit.regression.tasks import TASKS, LinearRegression, LogisticRegression, PoissonRegression
 
 FUNCTIONS = {"linear": linear, "logistic": logistic, "poisson": poisson}
 OPTIONS = [{}, {"strata": "site"}, {"robust": True}, {"robust": "site"}, {"ridge": 3.0, "level": 0.9}]
@@ -53,36 +53,36 @@ def test_the_fit_is_that_of_the_statistic(kind, options):
 
 def test_exposures_and_feature_outcomes_come_by_name():
     data = federation("poisson")
-    task = Poisson(outcome="poisson", exposure="years")
+    task = PoissonRegression(outcome="poisson", exposure="years")
     wanted = poisson(data, "poisson", exposure="years")
     np.testing.assert_allclose(fit(task, data, rounds=20).model.coefficients, wanted.coefficients)
-    treated = fit(Logistic(outcome="sex", columns=("age",)), data, rounds=20).model
+    treated = fit(LogisticRegression(outcome="sex", columns=("age",)), data, rounds=20).model
     np.testing.assert_allclose(
         treated.coefficients, logistic(data, "sex", columns=("age",)).coefficients, atol=1e-10
     )
 
 
 def test_too_few_rounds_are_said():
-    run = fit(Logistic(outcome="logistic"), federation("logistic"), rounds=3)
+    run = fit(LogisticRegression(outcome="logistic"), federation("logistic"), rounds=3)
     assert run.task.shortcomings(run.state)[0].startswith("NOT CONVERGED after 3 rounds")
     with pytest.raises(InvalidValue, match="no fit yet"):
-        _ = fit(Logistic(outcome="logistic"), federation("logistic"), rounds=1).model
+        _ = fit(LogisticRegression(outcome="logistic"), federation("logistic"), rounds=1).model
 
 
 def test_a_sum_needs_a_plain_mean():
     with pytest.raises(Refused, match="it sums the answers of the sites"):
-        fit(Linear(outcome="linear"), federation("linear"), server=Momentum(), rounds=3)
+        fit(LinearRegression(outcome="linear"), federation("linear"), server=Momentum(), rounds=3)
 
 
 def test_an_offset_is_for_counts():
     with pytest.raises(InvalidValue, match="exposure"):
-        Logistic(exposure="years")
+        LogisticRegression(exposure="years")
 
 
 def test_a_promise_about_sites_is_refused_with_a_way_out():
     privacy = Privacy(unit="site", epsilon=1.0, delta=1e-3, clip=1.0, noise="server")
     with pytest.raises(Refused, match='use unit = "record"'):
-        fit(Logistic(outcome="logistic"), federation("logistic"), privacy=privacy)
+        fit(LogisticRegression(outcome="logistic"), federation("logistic"), privacy=privacy)
 
 
 FILE = """

@@ -40,7 +40,7 @@ from tacit.sites.federation import Cohort
 CHUNK = 4096
 
 
-class CellCounts:
+class TableCounts:
     """Counts of records by the cell that they are in (`Contributions`).
 
     Guarantee:
@@ -89,7 +89,7 @@ class ClassEvaluation(EvaluationQueryBase):
         told: list[Array] = []
         for place, name in enumerate(cohort.names):
             table = cohort.records_of(place)
-            counted = CellCounts(self._cells(state, table.features, table.targets["y"]), self.width)
+            counted = TableCounts(self._cells(state, table.features, table.targets["y"]), self.width)
             told.append(mechanism.noisy_sums(counted, [key / name / "noise"], 0)[0])
         return Updates(cohort.names, np.stack(told))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tacit.errors import InvalidValue, choices, require
-from tacit.regression.families import Family
+from tacit.regression.families import ResponseFamily
 from tacit.runtime.arrays import Array
 from tacit.sites.table import Table
 
@@ -60,7 +60,7 @@ class Variables:
 
 
 @dataclass(frozen=True, eq=False)
-class Design:
+class DesignMatrix:
     """Records of one site as a regression sees them.
 
     Args:
@@ -77,7 +77,7 @@ class Design:
         return len(self.outcome)
 
 
-def design_of(table: Table, variables: Variables, family: Family, place: str) -> Design:
+def design_of(table: Table, variables: Variables, family: ResponseFamily, place: str) -> DesignMatrix:
     """Return the design of a table, once its outcomes are found valid.
 
     Args:
@@ -100,7 +100,7 @@ def design_of(table: Table, variables: Variables, family: Family, place: str) ->
         offset = offset + np.log(exposed)
     places = [table.columns.index(name) for name in variables.columns]
     matrix = np.column_stack([np.ones(len(table)), table.features[:, places]])
-    return Design(matrix, outcome, offset)
+    return DesignMatrix(matrix, outcome, offset)
 
 
 def column_of(table: Table, name: str) -> Array:
@@ -110,6 +110,8 @@ def column_of(table: Table, name: str) -> Array:
     return table.features[:, table.columns.index(name)]
 
 
-def designs_of(tables: Mapping[str, Table], variables: Variables, family: Family) -> dict[str, Design]:
+def designs_of(
+    tables: Mapping[str, Table], variables: Variables, family: ResponseFamily
+) -> dict[str, DesignMatrix]:
     """Return the design of each site."""
     return {name: design_of(table, variables, family, f"site {name}") for name, table in tables.items()}

@@ -17,7 +17,7 @@ from tacit.learning.task import Goal
 from tacit.runtime.arrays import Array
 
 
-class Family(ABC):
+class ResponseFamily(ABC):
     """Distribution of an outcome, given its linear predictor.
 
     Args:
@@ -68,7 +68,7 @@ class Family(ABC):
             )
 
 
-class Linear(Family):
+class LinearFamily(ResponseFamily):
     """Normal outcomes with constant variance; coefficients are those of least squares."""
 
     kind = "linear"
@@ -97,7 +97,7 @@ class Linear(Family):
         return observed / np.maximum(expected, 1e-300)
 
 
-class Logistic(Family):
+class LogisticFamily(ResponseFamily):
     """Outcomes of 0 and 1, with log odds that are linear."""
 
     kind = "logistic"
@@ -129,7 +129,7 @@ class Logistic(Family):
             return np.log(ones) - np.log(records - ones)
 
 
-class Poisson(Family):
+class PoissonFamily(ResponseFamily):
     """Counts, with log rates that are linear."""
 
     kind = "poisson"
@@ -159,7 +159,9 @@ class Poisson(Family):
             return np.log(np.rint(observed + expected)) - np.log(expected)
 
 
-FAMILIES: Mapping[str, Family] = {family.kind: family for family in (Linear(), Logistic(), Poisson())}
+FAMILIES: Mapping[str, ResponseFamily] = {
+    family.kind: family for family in (LinearFamily(), LogisticFamily(), PoissonFamily())
+}
 
 
 def goal_of(kind: str) -> Goal:
@@ -172,7 +174,7 @@ def goal_of(kind: str) -> Goal:
     return goals[kind]
 
 
-def score_predictions(family: Family, predictor: Array, outcome: Array) -> dict[str, float]:
+def score_predictions(family: ResponseFamily, predictor: Array, outcome: Array) -> dict[str, float]:
     """Score linear predictors of records, offsets included.
 
     Args:

@@ -16,10 +16,10 @@ from tacit.privacy.ledger.payment import PUBLIC, Payment, from_sites, is_paid
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import ROUNDED
 from tacit.regression.bounded import BoundedRecords, Ranges, UnitScale, require_ranges
-from tacit.regression.designs import OUTCOME, Design, Variables, column_of, designs_of
-from tacit.regression.families import FAMILIES, Family
+from tacit.regression.designs import OUTCOME, DesignMatrix, Variables, column_of, designs_of
+from tacit.regression.families import FAMILIES, ResponseFamily
 from tacit.regression.fit import RegressionFit, RegressionOptions, Robust
-from tacit.regression.newton import Ascent, Layout, NewtonState, Slope, Squares, add_slopes, slope_of
+from tacit.regression.newton import Ascent, AscentState, Layout, LocalSlope, Squares, add_slopes, slope_of
 from tacit.regression.private_fit import private_fit
 from tacit.regression.private_path import Parts, PrivatePath
 from tacit.runtime.arrays import Array
@@ -46,7 +46,7 @@ def statistic(function: Callable[P, Result]) -> Callable[P, Result]:
 def regress(
     federation: RowFederation,
     variables: Variables,
-    family: Family,
+    family: ResponseFamily,
     options: RegressionOptions,
     payment: Payment,
     ranges: Ranges | None,
@@ -59,7 +59,7 @@ def regress(
 
 
 def fit_open(
-    federation: RowFederation, variables: Variables, family: Family, options: RegressionOptions
+    federation: RowFederation, variables: Variables, family: ResponseFamily, options: RegressionOptions
 ) -> RegressionFit:
     """Fit by Newton's method on sums that leave the sites as they are."""
     store = federation.store
@@ -69,7 +69,7 @@ def fit_open(
     layout = Layout(len(names) or 1, len(variables.columns))
     require_clusters(options, layout, len(designs))
     ascent = Ascent(layout, family, variables.columns, names, options.ridge)
-    state = NewtonState.begin(layout)
+    state = AscentState.begin(layout)
     while not state.settled:
         state = ascent.advance(state, _sum(designs, family, state.trial, layout))
     squares = None
@@ -83,7 +83,7 @@ def fit_open(
 def fit_private(
     federation: RowFederation,
     variables: Variables,
-    family: Family,
+    family: ResponseFamily,
     options: RegressionOptions,
     payment: Payment,
     ranges: Ranges | None,
@@ -148,7 +148,7 @@ def require_clusters(options: RegressionOptions, layout: Layout, sites: int) -> 
 
 def build_fit(
     ascent: Ascent,
-    state: NewtonState,
+    state: AscentState,
     variables: Variables,
     options: RegressionOptions,
     sites: int,
@@ -198,8 +198,12 @@ def build_fit(
 
 
 def _sum(
-    designs: Mapping[str, Design], family: Family, beta: Array, layout: Layout, squares: Squares = "none"
-) -> Slope:
+    designs: Mapping[str, DesignMatrix],
+    family: ResponseFamily,
+    beta: Array,
+    layout: Layout,
+    squares: Squares = "none",
+) -> LocalSlope:
     """Return the sum of the sites' slopes."""
     groups = range(len(designs)) if layout.groups > 1 else [0] * len(designs)
     slopes = [

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import chi2, norm, t
 
 from tacit.errors import is_between, require
-from tacit.regression.families import FAMILIES, Family
+from tacit.regression.families import FAMILIES, ResponseFamily
 from tacit.reports.text import format_rows
 from tacit.runtime.arrays import Array
 
@@ -78,7 +78,7 @@ class RegressionFit(RegressionOptions):
     provenance: str
 
     @property
-    def family(self) -> Family:
+    def family(self) -> ResponseFamily:
         """The family of the outcome."""
         return FAMILIES[self.kind]
 

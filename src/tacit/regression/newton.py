@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidValue
-from tacit.regression.designs import Design
-from tacit.regression.families import Family
+from tacit.regression.designs import DesignMatrix
+from tacit.regression.families import ResponseFamily
 from tacit.runtime.arrays import Array
 
 Integers = NDArray[np.int64]
@@ -69,14 +69,14 @@ class Layout:
         """Return the parameters that the records of a group depend on."""
         return np.concatenate([[group], self.groups + np.arange(self.columns)]).astype(np.int64)
 
-    def encode(self, slope: "Slope") -> Array:
+    def encode(self, slope: "LocalSlope") -> Array:
         """Encode a slope as one vector."""
         entries = self.entries
         squares = [slope.squares[entries]] if self.squared else []
         head = np.array([slope.records, slope.log_likelihood])
         return np.concatenate([head, slope.score, slope.information[entries], *squares])
 
-    def decode(self, values: Array) -> "Slope":
+    def decode(self, values: Array) -> "LocalSlope":
         """Decode a slope from a vector."""
         size, entries = self.size, self.entries
         matrices = [np.zeros((size, size)), np.zeros((size, size))]
@@ -84,11 +84,11 @@ class Layout:
         for matrix, upper in zip(matrices, parts, strict=False):
             matrix[entries] = upper
             matrix += np.triu(matrix, 1).T
-        return Slope(float(values[0]), float(values[1]), values[2 : 2 + size], *matrices)
+        return LocalSlope(float(values[0]), float(values[1]), values[2 : 2 + size], *matrices)
 
 
 @dataclass(frozen=True, eq=False)
-class Slope:
+class LocalSlope:
     """Sums over records at some coefficients.
 
     Args:
@@ -105,9 +105,9 @@ class Slope:
     information: Array
     squares: Array = field(repr=False)
 
-    def __add__(self, other: "Slope") -> "Slope":
+    def __add__(self, other: "LocalSlope") -> "LocalSlope":
         """The sums over the records of both."""
-        return Slope(
+        return LocalSlope(
             self.records + other.records,
             self.log_likelihood + other.log_likelihood,
             self.score + other.score,
@@ -117,8 +117,13 @@ class Slope:
 
 
 def slope_of(
-    design: Design, family: Family, beta: Array, layout: Layout, group: int, squares: Squares = "none"
-) -> Slope:
+    design: DesignMatrix,
+    family: ResponseFamily,
+    beta: Array,
+    layout: Layout,
+    group: int,
+    squares: Squares = "none",
+) -> LocalSlope:
     """Return the slope of one site's records, finite or not.
 
     Args:
@@ -145,11 +150,11 @@ def slope_of(
         elif squares == "site":
             squared = np.outer(score, score)
         likelihood = float(family.log_likelihood(predictor, design.outcome).sum())
-    return Slope(float(len(design)), likelihood, score, information, squared)
+    return LocalSlope(float(len(design)), likelihood, score, information, squared)
 
 
 @dataclass(frozen=True, eq=False)
-class NewtonState:
+class AscentState:
     """State of Newton's method; every slope advances it.
 
     Args:
@@ -165,15 +170,15 @@ class NewtonState:
 
     beta: Array
     step: Array
-    here: Slope | None = None
-    null: Slope | None = None
+    here: LocalSlope | None = None
+    null: LocalSlope | None = None
     asked: int = 0
     taken: int = 0
     halved: int = 0
     settled: bool = False
 
     @classmethod
-    def begin(cls, layout: Layout) -> "NewtonState":
+    def begin(cls, layout: Layout) -> "AscentState":
         """At coefficients of 0."""
         return cls(np.zeros(layout.size), np.zeros(layout.size))
 
@@ -197,7 +202,7 @@ class Ascent:
     """
 
     layout: Layout
-    family: Family
+    family: ResponseFamily
     columns: tuple[str, ...]
     groups: tuple[str, ...] = ()
     ridge: float = 0.0
@@ -207,7 +212,7 @@ class Ascent:
         penalized = np.arange(self.layout.size) >= self.layout.groups
         return np.where(penalized, self.ridge, 0.0).astype(np.float64)
 
-    def advance(self, state: NewtonState, slope: Slope) -> NewtonState:
+    def advance(self, state: AscentState, slope: LocalSlope) -> AscentState:
         """Return the next state: the trial is accepted, or its step is halved.
 
         Raises:
@@ -225,7 +230,7 @@ class Ascent:
             raise InvalidValue(self._divergence(state.beta, np.abs(state.beta) * self._units(state)))
         return replace(state, step=state.step / 2, asked=state.asked + 1, halved=state.halved + 1)
 
-    def covariance(self, state: NewtonState) -> Array:
+    def covariance(self, state: AscentState) -> Array:
         """Return the inverse of the penalized information at the accepted coefficients."""
         assert state.here is not None
         curvature = state.here.information + np.diag(self.penalty())
@@ -233,14 +238,14 @@ class Ascent:
         scales = np.outer(unit, unit)
         return np.asarray(np.linalg.inv(curvature / scales) / scales, dtype=np.float64)
 
-    def suspects(self, state: NewtonState) -> list[str]:
+    def suspects(self, state: AscentState) -> list[str]:
         """Return columns that have lost nearly all information on the way, as separating ones do."""
         if state.here is None or state.null is None or self.ridge > 0:
             return []
         way, left = self._flattest(state.here, state.null)
         return self._worst(np.abs(way) * self._units(state)) if left < 1e-2 else []
 
-    def _accept(self, state: NewtonState, slope: Slope) -> NewtonState:
+    def _accept(self, state: AscentState, slope: LocalSlope) -> AscentState:
         """The state at its trial, and the step from there."""
         assert state.null is not None
         beta = state.trial
@@ -259,25 +264,25 @@ class Ascent:
         )
         return replace(here, step=np.zeros_like(step) if settled else step, settled=settled)
 
-    def _objective(self, slope: Slope, beta: Array) -> float:
+    def _objective(self, slope: LocalSlope, beta: Array) -> float:
         found = slope.log_likelihood - float(self.penalty() @ beta**2) / 2
         return found if np.isfinite(found) and bool(np.isfinite(slope.information).all()) else -np.inf
 
-    def _units(self, state: NewtonState) -> Array:
+    def _units(self, state: AscentState) -> Array:
         """Return the standard deviation of each column, 1 for intercepts (parameters,)."""
         assert state.null is not None
         inner, level = self._within(state.null), np.trace(state.null.information[: self.layout.groups])
         spread = np.sqrt(np.maximum(np.diag(inner), 0.0) / level)
         return np.concatenate([np.ones(self.layout.groups), spread])
 
-    def _within(self, slope: Slope) -> Array:
+    def _within(self, slope: LocalSlope) -> Array:
         """The information of the columns beside the intercepts (columns, columns)."""
         groups, information = self.layout.groups, slope.information
         level = np.maximum(np.diag(information)[:groups], np.finfo(np.float64).tiny)
         mixed = information[:groups, groups:]
         return information[groups:, groups:] - mixed.T @ (mixed / level[:, None])
 
-    def _require_identifiable(self, null: Slope) -> None:
+    def _require_identifiable(self, null: LocalSlope) -> None:
         """Refuse constant columns, and columns that depend linearly on others."""
         if not null.records:
             raise InvalidValue("no site has a record, so nothing can be estimated")
@@ -299,7 +304,7 @@ class Ascent:
                 "Leave one out, or give a ridge"
             )
 
-    def _intercepts(self, start: Slope) -> Array:
+    def _intercepts(self, start: LocalSlope) -> Array:
         """Return the best intercepts without columns, as a first step; refuse outcomes that are all alike."""
         groups, found = self.layout.groups, np.zeros(self.layout.size)
         found[:groups] = self.family.intercept(np.diag(start.information)[:groups], start.score[:groups])
@@ -312,7 +317,7 @@ class Ascent:
             )
         return found
 
-    def _flattest(self, here: Slope, null: Slope) -> tuple[Array, float]:
+    def _flattest(self, here: LocalSlope, null: LocalSlope) -> tuple[Array, float]:
         """Return the combination of parameters that has lost most of its information, and the share left."""
         unit = np.sqrt(np.maximum(np.diag(null.information), np.finfo(np.float64).tiny))
         scales = np.outer(unit, unit)
@@ -347,7 +352,7 @@ def _solve(matrix: Array, values: Array) -> Array:
     return np.linalg.lstsq(matrix / np.outer(scale, scale), values / scale, rcond=None)[0] / scale
 
 
-def add_slopes(slopes: Sequence[Slope]) -> Slope:
+def add_slopes(slopes: Sequence[LocalSlope]) -> LocalSlope:
     """Return the sum of slopes."""
     total = slopes[0]
     for slope in slopes[1:]:

@@ -23,10 +23,10 @@ from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy, Provenance
 from tacit.regression.bounded import BoundedRecords, UnitScale, require_ranges, width
 from tacit.regression.designs import OUTCOME, Variables, column_of, design_of
-from tacit.regression.families import FAMILIES, Family, goal_of, score_predictions
+from tacit.regression.families import FAMILIES, ResponseFamily, goal_of, score_predictions
 from tacit.regression.federated import PRIVATE, ROUNDS, WHAT, build_fit, refuse_options, require_clusters
 from tacit.regression.fit import RegressionFit, RegressionOptions, Robust
-from tacit.regression.newton import Ascent, Layout, NewtonState, Slope, Squares, slope_of
+from tacit.regression.newton import Ascent, AscentState, Layout, LocalSlope, Squares, slope_of
 from tacit.regression.private_fit import PrivateRegressionFit, private_fit
 from tacit.regression.private_path import FEWEST_ROUNDS, Parts, PathState, PrivatePath, estimate
 from tacit.runtime.arrays import Array
@@ -90,7 +90,7 @@ class Regression(TaskBase):
             require(given is None or self.kind == "poisson", name, given, "left out: it is for counts")
 
     @property
-    def family(self) -> Family:
+    def family(self) -> ResponseFamily:
         """The family of the outcome."""
         return FAMILIES[self.kind]
 
@@ -162,7 +162,7 @@ class Regression(TaskBase):
 
     def start(self, federation: Federation, key: Key) -> Array:
         """Return the initial state: coefficients 0, and no slope yet."""
-        return self._encode(NewtonState.begin(self._layout), 0)
+        return self._encode(AscentState.begin(self._layout), 0)
 
     def train(self, state: Array, cohort: Cohort, mechanism: Mechanism, key: Key) -> Updates:
         """Compute each site's slope at the tried coefficients (sites, coordinates)."""
@@ -292,7 +292,7 @@ class Regression(TaskBase):
         """What a site sends behind the indicators: a slope, and whether it overflowed."""
         return slice(len(self.sites), len(self.sites) + self._layout.width + 1)
 
-    def _encode(self, climb: NewtonState, missed: int) -> Array:
+    def _encode(self, climb: AscentState, missed: int) -> Array:
         """Encode the state: room for what sites send, then the climb and the number of incomplete rounds."""
         layout = self._layout
         nothing = np.zeros(layout.width)
@@ -301,15 +301,15 @@ class Regression(TaskBase):
         parts = (np.zeros(self._sums.stop), here, null, climb.beta, climb.step, counted)
         return np.concatenate(parts).astype(np.float64)
 
-    def _decode(self, state: Array) -> tuple[NewtonState, int]:
+    def _decode(self, state: Array) -> tuple[AscentState, int]:
         """Decode the climb and the number of incomplete rounds."""
         layout, values = self._layout, state[self._sums.stop :]
         here, null, beta, step, counted = np.split(
             values, np.cumsum([layout.width, layout.width, layout.size, layout.size])
         )
         asked, taken, halved, settled, missed = (round(float(number)) for number in counted)
-        slopes: list[Slope | None] = [layout.decode(here), layout.decode(null)]
-        climb = NewtonState(
+        slopes: list[LocalSlope | None] = [layout.decode(here), layout.decode(null)]
+        climb = AscentState(
             beta, step, slopes[0] if asked else None, slopes[1] if asked > 1 else None, asked, taken, halved,
             bool(settled),
         )  # fmt: skip
@@ -317,21 +317,21 @@ class Regression(TaskBase):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(Regression):
+class LinearRegression(Regression):
     """Linear regression by least squares. For the options see `Regression`."""
 
     kind: ClassVar[str] = "linear"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Logistic(Regression):
+class LogisticRegression(Regression):
     """Logistic regression of an outcome of 0 and 1. For the options see `Regression`."""
 
     kind: ClassVar[str] = "logistic"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Poisson(Regression):
+class PoissonRegression(Regression):
     """Poisson regression of counts. For the options see `Regression`."""
 
     kind: ClassVar[str] = "poisson"
@@ -496,9 +496,9 @@ class PrivatePoisson(PrivateRegression):
 
 
 KINDS: Mapping[str, tuple[type[Regression], type[PrivateRegression]]] = {
-    "linear": (Linear, PrivateLinear),
-    "logistic": (Logistic, PrivateLogistic),
-    "poisson": (Poisson, PrivatePoisson),
+    "linear": (LinearRegression, PrivateLinear),
+    "logistic": (LogisticRegression, PrivateLogistic),
+    "poisson": (PoissonRegression, PrivatePoisson),
 }
 
 
@@ -507,4 +507,6 @@ def _private_task(task: Regression) -> PrivateRegression:
     return KINDS[task.kind][1](**fields_of(task))
 
 
-TASKS: Mapping[str, type[Any]] = {task.kind: task for task in (Linear, Logistic, Poisson)}
+TASKS: Mapping[str, type[Any]] = {
+    task.kind: task for task in (LinearRegression, LogisticRegression, PoissonRegression)
+}

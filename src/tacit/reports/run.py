@@ -184,10 +184,10 @@ def _result(result: Mapping[str, Any], run: ReportData) -> Iterator[Block]:
             (score_name(score), *(with_ends(model, score) for model in result["models"])) for score in scores
         ),
     )
-    yield from _explained(result)
+    yield from _explain_scores(result)
 
 
-def _explained(result: Mapping[str, Any]) -> Iterator[Block]:
+def _explain_scores(result: Mapping[str, Any]) -> Iterator[Block]:
     """Yield the sentences below the scores, and scores that were bought."""
     if result["how"]:
         yield Text(result["how"])

@@ -192,7 +192,7 @@ class RunContext:
             directory.write_json(EVALUATED, known)
         noise = self.prepared.cell_noise(int(known["sites"]))
         counts = np.asarray(known["counts"], dtype=np.float64)
-        return asked.scored(question, self.spec.privacy, point.best, counts, noise)
+        return asked.score_counts(question, self.spec.privacy, point.best, counts, noise)
 
     def apply_final(
         self, question: FinalQueryBase, state: Array, clusters: Mapping[str, int], key: Key

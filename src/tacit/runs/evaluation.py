@@ -146,7 +146,7 @@ class Evaluation:
         coins = [(key / "held-out" / name).secret().uniform((size,)) for name, size in sizes.items()]
         return np.concatenate([np.zeros(0), *coins]) < self.share
 
-    def scored(
+    def score_counts(
         self,
         question: EvaluationQueryBase,
         privacy: Privacy | Open,

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.learning.evaluation import CellCounts, collect_scores, list_band, shift, values_of
+from tacit.learning.evaluation import TableCounts, collect_scores, list_band, shift, values_of
 from tacit.learning.noisy_scores import Noise, choose_bins
 from tacit.learning.query import EvaluationQueryBase, Updates
 from tacit.learning.record import Evaluated, Simplest
@@ -136,7 +136,7 @@ class SurvivalEvaluation(EvaluationQueryBase):
             require_exits(table, 2, f"site {name}")
             risks, _ = predict(model, table.features, grid.ends)
             time, event = table.targets["time"], table.targets["event"] > 0
-            counted = CellCounts(cells_of(risks, time, event, grid), self.width)
+            counted = TableCounts(cells_of(risks, time, event, grid), self.width)
             told.append(mechanism.noisy_sums(counted, [key / name / "noise"], 0)[0])
         return Updates(cohort.names, np.stack(told))
 

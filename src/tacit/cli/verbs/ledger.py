@@ -194,11 +194,11 @@ def _unite(path: Path, book: "DataBook", delta: float | None) -> dict[str, Any]:
         own = {"path": str(ledgers[0]), "head": fullest.head}
         # Runs that protect whole sites are charged to them, and cost their records more.
         found = account_of(union, delta, also=[RECORDS])
-        stated = _price_stated(union) if delta is None and not found["budgets"] else []
+        stated = _state_price(union) if delta is None and not found["budgets"] else []
     return {"data": str(path), **found, **own, "stated": stated, "ledgers": [str(place) for place in ledgers]}
 
 
-def _price_stated(union: "Ledger") -> list[dict[str, float]]:
+def _state_price(union: "Ledger") -> list[dict[str, float]]:
     """Price a book at each delta that its runs state, if there are several.
 
     The price of all is that at the smallest above 0, which holds at every larger one as well.

@@ -127,7 +127,7 @@ def boost(evidence: DebiasedMoments, recipe: BoostingConfig) -> BoostingFit:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Evaluation:
+class TrialLosses:
     """Cross-validated result of boosting with some predictors and one penalty.
 
     Args:
@@ -173,7 +173,7 @@ class Evaluator:
             self.parts[kept] = restrict_to(self.evidence, kept)
         return self.parts[kept].repair(penalty.floor)
 
-    def evaluate(self, kept: Some, penalty: Penalty) -> Evaluation:
+    def evaluate(self, kept: Some, penalty: Penalty) -> TrialLosses:
         """Walk, and judge."""
         stop = self.recipe.stop
         if stop == "cv":
@@ -183,9 +183,9 @@ class Evaluator:
         if self.weights.size:
             return self._by_splits(kept, penalty, stop)
         losses = held_out(self.boost_whole(kept, penalty, stop), np.ones(1))
-        return Evaluation(kept=kept, penalty=penalty, curve=losses, steps=len(losses) - 1)
+        return TrialLosses(kept=kept, penalty=penalty, curve=losses, steps=len(losses) - 1)
 
-    def _by_splits(self, kept: Some, penalty: Penalty, fixed: int | None) -> Evaluation:
+    def _by_splits(self, kept: Some, penalty: Penalty, fixed: int | None) -> TrialLosses:
         if not self.weights.size:
             raise InvalidValue(
                 'stop = "cv" is not allowed: there are no held-out subjects; give the number of steps'
@@ -197,7 +197,7 @@ class Evaluator:
         if optimism is not None:
             curve = curve + optimism[0].sum(axis=1)
         steps = int(curve.argmin()) if fixed is None else len(curve) - 1
-        return Evaluation(
+        return TrialLosses(
             kept=kept,
             penalty=penalty,
             curve=curve,
@@ -206,10 +206,10 @@ class Evaluator:
             optimism=None if optimism is None else optimism[:, steps],
         )
 
-    def _by_information(self, kept: Some, penalty: Penalty, kind: Information) -> Evaluation:
+    def _by_information(self, kept: Some, penalty: Penalty, kind: Information) -> TrialLosses:
         found = self.boost_whole(kept, penalty, self.recipe.steps)
         curve = information(kind, found, self.evidence.whole, self.degrees(found).sum(axis=(1, 2)))
-        return Evaluation(kept=kept, penalty=penalty, curve=curve, steps=int(curve.argmin()))
+        return TrialLosses(kept=kept, penalty=penalty, curve=curve, steps=int(curve.argmin()))
 
     def _optimism(self, kept: Some, penalty: Penalty, splits: BoostingPath) -> Array:
         """Estimate the optimism of the loss on shared subjects and its deviation, by step and predictor.
@@ -240,7 +240,7 @@ class Evaluator:
         """Degrees of freedom of a walk on all there is (steps + 1, predictors, m)."""
         return degrees_of_freedom(walked.ground, walked.chosen[:, 0], self.recipe.rate)
 
-    def helpful_predictors(self, trial: Evaluation) -> Some:
+    def helpful_predictors(self, trial: TrialLosses) -> Some:
         """Return the predictors of a trial that help on held-back data."""
         splits = trial.splits or self.boost_splits(trial.kept, trial.penalty, trial.steps, None)
         found, spread = contributions(splits, trial.steps), np.zeros(len(trial.kept))
@@ -249,7 +249,7 @@ class Evaluator:
         helping = survivors(found, spread, self.weights, self.recipe.margin)
         return tuple(trial.kept[place] for place in helping)
 
-    def is_worse(self, one: Evaluation, other: Evaluation) -> bool:
+    def is_worse(self, one: TrialLosses, other: TrialLosses) -> bool:
         """Return True if one is worse than another with more predictors by more than the standard error."""
         if one.splits is None or other.splits is None:
             return one.value > other.value
@@ -261,7 +261,7 @@ class Evaluator:
             variance += float((other.optimism[1, dropped] ** 2).sum())
         return mean > np.sqrt(variance)
 
-    def _losses(self, trial: Evaluation, splits: BoostingPath) -> Array:
+    def _losses(self, trial: TrialLosses, splits: BoostingPath) -> Array:
         """Return the held-out loss of each split, by moments without repair, which can be compared."""
         given = self.parts[trial.kept].given
         layout = BlockLayout.from_moments(given)
@@ -271,7 +271,7 @@ class Evaluator:
         return losses if trial.optimism is None else losses + trial.optimism[0].sum()
 
 
-def _best(trials: Evaluator) -> tuple[Evaluation, Some | None]:
+def _best(trials: Evaluator) -> tuple[TrialLosses, Some | None]:
     """Choose the best trial; return it with the predictors that the screen kept.
 
     Prices are chosen among survivors, which takes a fraction of the time. Only if noise hides all predictors
@@ -304,7 +304,7 @@ def _grids(evidence: DebiasedMoments, recipe: BoostingConfig) -> dict[str, tuple
     }
 
 
-def _tune(trials: Evaluator, best: Evaluation, grids: dict[str, tuple[float, ...]]) -> Evaluation:
+def _tune(trials: Evaluator, best: TrialLosses, grids: dict[str, tuple[float, ...]]) -> TrialLosses:
     """Return the best trial of the same predictors: one price is chosen after the other."""
     for price, values in grids.items():
         others = [value for value in values if value != fields_of(best.penalty)[price]]
@@ -314,8 +314,8 @@ def _tune(trials: Evaluator, best: Evaluation, grids: dict[str, tuple[float, ...
 
 
 def _screen(
-    trials: Evaluator, everyone: Evaluation, grids: dict[str, tuple[float, ...]]
-) -> Evaluation | None:
+    trials: Evaluator, everyone: TrialLosses, grids: dict[str, tuple[float, ...]]
+) -> TrialLosses | None:
     """Return the best trial of helpful predictors; None if there are none, or if dropping others hurts."""
     found = _drop_unhelpful(trials, everyone)
     if found is None or trials.is_worse(found, everyone):
@@ -323,7 +323,7 @@ def _screen(
     return _drop_unhelpful(trials, _tune(trials, found, grids))
 
 
-def _drop_unhelpful(trials: Evaluator, trial: Evaluation) -> Evaluation | None:
+def _drop_unhelpful(trials: Evaluator, trial: TrialLosses) -> TrialLosses | None:
     """Drop predictors that do not help until all others do."""
     for _ in range(SCREENS):
         kept = trials.helpful_predictors(trial)

@@ -73,12 +73,12 @@ def pictures(
     if isinstance(task, NewtonPH):
         if not task.baseline:
             return []
-        return [*_network_figures(task, [task.model(own) for own in states], {}), *_evaluated(read)]
+        return [*_network_figures(task, [task.model(own) for own in states], {}), *_risk_group_figures(read)]
     if isinstance(task, SurvivalLearner):
         if isinstance(task.cuts, int) or not task.columns:
             return []
         figures = _network_figures(task, [task.model(own) for own in states], _members(rounds, read))
-        return [*figures, *_evaluated(read)]
+        return [*figures, *_risk_group_figures(read)]
     try:
         return (
             _kaplan_meier_figures(task, states[0])
@@ -96,7 +96,7 @@ def _members(rounds: "Sequence[Round]", read: Read) -> Mapping[str, int]:
     return kept.get("clusters", rounds[-1].clusters if rounds else {})
 
 
-def _evaluated(read: Read) -> list[Figure]:
+def _risk_group_figures(read: Read) -> list[Figure]:
     """Draw Kaplan-Meier curves of risk groups from the noisy table that scored the model, if there is one."""
     kept = cast("dict[str, Any]", msgspec.json.decode(read(SUMMARY) or b"{}")).get("evaluation", {})
     curves = kept.get("curves", {})
