@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtri
 
-from tacit.privacy.mechanisms.normal import LEVELS, PIECES, STEEP, normal, scale_to_grid
+from tacit.privacy.mechanisms.normal import EDGE, LEVELS, PIECES, STEEP, normal, scale_to_grid
 from tacit.runtime.keys import Key, random_words
 
 STREAM = (Key(7, rehearsal=True) / "normal").secret()
@@ -30,6 +30,11 @@ def exact(word: int) -> float:
 def test_a_word_is_the_number_that_it_stands_for(word):
     if word % 2**63 >= 2**43:
         assert of(word)[0] == pytest.approx(exact(word), rel=2e-15, abs=2e-15)
+
+
+def test_the_next_level_begins_where_pieces_get_too_steep():
+    assert int(EDGE) == STEEP << 51
+    assert PIECES == 16 * STEEP
 
 
 @pytest.mark.parametrize("level", range(LEVELS))
