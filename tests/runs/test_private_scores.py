@@ -92,6 +92,7 @@ def test_the_book_of_the_data_adds_both_prices_up(run):
     assert {row.subject for row in rows} == {"records"}
     assert price_of(rows, 1e-5) > run.privacy.epsilon + 0.5
     assert run.privacy.all_runs.epsilon > run.privacy.epsilon + 0.5
+    assert "in a lifetime the prices of training and scores add up" in run.privacy.all_runs.sentence()
 
 
 def test_a_report_shows_the_price_of_the_scores(run, tmp_path):

@@ -31,19 +31,18 @@ def evaluation_in_words(found: Mapping[str, Any] | None) -> list[str]:
     return [told, *(f"{name} is hidden: {why}" for name, why in found.get("hidden", {}).items())]
 
 
-def evaluation_blocks(found: Mapping[str, Any], rows: tuple[tuple[str, str], ...]) -> Iterator[Block]:
+def evaluation_blocks(found: Mapping[str, Any], rows: tuple[tuple[str, str], ...] | None) -> Iterator[Block]:
     """Yield the blocks of a report: the records and their price, the scores, and what the noise hides.
 
     Args:
         found: The evaluation of a run, as plain data.
-        rows: Name and value of each score.
+        rows: Name and value of each score; None where the page shows them already.
     """
     words, *hidden = evaluation_in_words(found)
     yield Text(f"Scores under the promise: the model was {words}.")
-    yield (
-        Grid("Scores on private held-out records", ("", "score, 95 % interval"), rows)
-        if rows
-        else Text(HIDDEN_SCORES)
-    )
+    if rows:
+        yield Grid("Scores on private held-out records", ("", "score, 95 % interval"), rows)
+    elif rows is not None:
+        yield Text(HIDDEN_SCORES)
     if hidden:
         yield Items("Hidden by the noise", tuple(hidden))

@@ -197,14 +197,20 @@ def _explain_scores(result: Mapping[str, Any]) -> Iterator[Block]:
     if not {"alone", "pooled"}.isdisjoint(names):
         yield Text("The comparison models had the same training without any protection.")
     if "evaluation" in result:
-        yield from _evaluation(result["evaluation"])
+        shown = any(model["scores"] == result["evaluation"].get("scores") for model in result["models"])
+        yield from _evaluation(result["evaluation"], shown=shown)
 
 
-def _evaluation(found: Mapping[str, Any]) -> Iterator[Block]:
-    """Yield the scores that were bought on private held-out records, with their price."""
+def _evaluation(found: Mapping[str, Any], *, shown: bool = False) -> Iterator[Block]:
+    """Yield the scores that were bought on private held-out records, with their price.
+
+    Args:
+        found: The evaluation, as plain data.
+        shown: True if a table above has these scores already.
+    """
     own = {"scores": found.get("scores", {}), "intervals": found.get("intervals", {})}
     rows = tuple((score_name(score), with_ends(own, score)) for score in own["scores"])
-    yield from evaluation_blocks(found, rows)
+    yield from evaluation_blocks(found, None if shown else rows)
 
 
 def _in_words(result: Mapping[str, Any]) -> str:

@@ -168,6 +168,13 @@ class Evaluation:
             "lifetime budgets both prices add up"
         )
 
+    def lifetime_note(self, total: float) -> str:
+        """Describe the price in a lifetime in a sentence; `total` is that of all runs so far."""
+        return (
+            f"in a lifetime the prices of training and scores add up, to epsilon {total:.4g} so far, because "
+            "the next run holds out other records"
+        )
+
     @property
     def public_fact(self) -> str:
         """Describe the draw and its price for a statement."""

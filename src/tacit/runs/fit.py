@@ -217,7 +217,10 @@ def _run(
         left_out=record.left_out, prices=subject_prices(ledger, privacy),
     )  # fmt: skip
     if isinstance(privacy, Privacy):
-        promise = replace(promise, all_runs=ledger.total(privacy.delta, privacy.unit))
+        total = ledger.total(privacy.delta, privacy.unit)
+        if total is not None and spec.evaluate is not None:
+            total = replace(total, notes=(*total.notes, spec.evaluate.lifetime_note(total.epsilon)))
+        promise = replace(promise, all_runs=total)
     return Run(
         task=context.task, record=record, privacy=promise, state=point.best, path=directory.path, name=name,
         charged=tuple(ledger.releases()), shown=shown,
