@@ -38,6 +38,16 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sharing(Task):
+    """A task whose rounds share one noise."""
+
+    shares: tuple[float, ...]
+
+    def round_shares(self, rounds: int) -> tuple[float, ...]:
+        return self.shares
+
+
+@dataclass(frozen=True, kw_only=True)
 class Median(AggregatorBase):
     """An aggregator that one site can move without bound."""
 
@@ -178,6 +188,16 @@ def test_the_planned_releases_cost_what_was_asked_for_and_hardly_less(given, tas
     spent = accounting.epsilon(planned(mechanism, rounds), privacy.delta)
     assert privacy.epsilon is not None
     assert 0.99 * privacy.epsilon <= spent <= privacy.epsilon
+
+
+@pytest.mark.parametrize("shares", [(1.0,), (0.1, 0.2, 0.7), (1 / 3,) * 3, (0.1,) * 10])
+def test_rounds_that_share_one_noise_have_all_of_it_and_hardly_more(shares):
+    task, rounds = Sharing(shares=shares), range(1, len(shares) + 1)
+    given = promise(noise_multiplier=3.0).solve(task, SITES, Mean(), len(shares))
+    assert 3.0 <= math.fsum(given.multiplier_of(number) ** -2 for number in rounds) ** -0.5 < 3.0 * (1 + 1e-8)
+    solved = promise().solve(task, SITES, Mean(), len(shares))
+    releases = [release for number in rounds for release in solved.release(number, ["oslo"])]
+    assert 1.99 < accounting.epsilon(releases, 1e-5) <= 2.0
 
 
 def test_one_round_more_than_planned_costs_more_than_was_asked_for():
