@@ -67,6 +67,9 @@ TASKS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     ),
     "kaplan-meier": some(grid=ends, level=st.floats(0.5, 0.99)),
     "cox": some(ties=st.sampled_from(["efron", "breslow"]), ridge=pulls, level=st.floats(0.5, 0.99)),
+    "private-cox": some(
+        followed=st.floats(1.5, 9.0), level=st.floats(0.5, 0.99), by_site=st.booleans(), horizon=reals,
+    ),
     "functional-boosting": some(
         rate=st.floats(0.05, 1.0), steps=st.integers(1, 9), stop=st.sampled_from(["cv", "aic", 3]),
         margin=reals.map(lambda value: 1 + value), smooth_s=PRICES, smooth_t=PRICES, smooth_st=PRICES,
@@ -90,7 +93,11 @@ CURVES = {
 }
 WORLDS = {"data": {"kind": "gymnasium", "env": "CartPole-v1"}, "sites": {"kind": "variants", "copies": 2}}
 DATA: dict[str, dict[str, Any]] = {"functional-boosting": CURVES, "ppo": WORLDS}
-FIXED = {"ppo": {"steps": 16}, "functional-boosting": {"size": 6}}
+NORMED = {"x1": [-3.0, 4.0], "x2": [-2.0, 3.0], "x3": [-2.0, 3.0]}
+FIXED = {
+    "ppo": {"steps": 16}, "functional-boosting": {"size": 6},
+    "private-cox": {"horizon": 4.0, "ranges": NORMED},
+}  # fmt: skip
 RECORD = {"unit": "record", "delta": 1e-5}
 SITE = {"unit": "site", "delta": 1e-5, "noise": "server"}
 PROMISES: dict[str, list[dict[str, Any]]] = {
@@ -99,6 +106,7 @@ PROMISES: dict[str, list[dict[str, Any]]] = {
     "kaplan-meier": [{"kind": "open"}],
     "newton-ph": [{"kind": "open"}, {**RECORD, "epsilon": 2.0, "rehearsal": True}],
     "cox": [{"kind": "open"}],
+    "private-cox": [{"kind": "open"}, {**RECORD, "epsilon": 2.0, "rehearsal": True}],
 }
 PRIVATE = [
     {"kind": "open"},

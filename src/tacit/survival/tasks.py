@@ -15,6 +15,7 @@ from tacit.survival.models.learner import SurvivalLearner
 from tacit.survival.models.newton_ph import NewtonPH as NewtonPH
 from tacit.survival.statistics.cox_task import Cox as Cox
 from tacit.survival.statistics.kaplan_meier_task import KaplanMeier as KaplanMeier
+from tacit.survival.statistics.private_cox_task import PrivateCox as PrivateCox
 
 LEARNERS: Mapping[str, type[SurvivalLearner]] = {
     task.kind: task
@@ -26,4 +27,5 @@ TASKS: Mapping[str, type[Any]] = {
     NewtonPH.kind: NewtonPH,
     KaplanMeier.kind: KaplanMeier,
     Cox.kind: Cox,
+    PrivateCox.kind: PrivateCox,
 }

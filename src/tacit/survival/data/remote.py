@@ -33,6 +33,7 @@ from tacit.survival.data.partition import Cause, require_cause, select_cause
 from tacit.survival.models.learner import SurvivalLearner
 from tacit.survival.models.newton_ph import NewtonPH
 from tacit.survival.record_checks import require_horizon
+from tacit.survival.statistics.private_cox_task import PrivateCox
 from tacit.survival.targets import require_survival, require_values
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class RemoteRecords(SourceBase):
         table = select_cause(table, self.cause)
         if task is not None:
             _require_valid(table, task.causes)
-        if isinstance(task, SurvivalLearner | NewtonPH):
+        if isinstance(task, SurvivalLearner | NewtonPH | PrivateCox):
             require_survival(table, table.place, MEND, task.causes)
             if task.last_end is not None:
                 require_horizon(table, task.last_end, table.place)

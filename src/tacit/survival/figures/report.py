@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tacit.errors import InvalidValue
+from tacit.errors import InvalidValue, Refused
 from tacit.reports.page.blocks import Figure
 from tacit.reports.plots import band, line
 from tacit.reports.plots.style import Label, colour, label_lines, picture, shorten_label
@@ -38,9 +38,11 @@ from tacit.survival.models.learner import SurvivalLearner
 from tacit.survival.models.newton_ph import NewtonPH
 from tacit.survival.models.prediction import GridModel, IncidenceModel, RelativeModel
 from tacit.survival.partial_effects import TRIED, Effects, Person, changes, describe_typical, effects, typical
+from tacit.survival.statistics.cox_fit import PrivateCoxFit
 from tacit.survival.statistics.cox_task import Cox
 from tacit.survival.statistics.curves import Estimate
 from tacit.survival.statistics.kaplan_meier_task import KaplanMeier, KaplanMeierFit
+from tacit.survival.statistics.private_cox_task import PrivateCox
 
 if TYPE_CHECKING:
     from tacit.learning.record import Round
@@ -57,7 +59,10 @@ SUMMARY = "summary.json"
 
 
 def pictures(
-    task: SurvivalLearner | NewtonPH | Cox | KaplanMeier, state: Array, rounds: "Sequence[Round]", read: Read
+    task: SurvivalLearner | NewtonPH | Cox | PrivateCox | KaplanMeier,
+    state: Array,
+    rounds: "Sequence[Round]",
+    read: Read,
 ) -> list[Figure]:
     """Return the figures of a survival run; none before there is a model.
 
@@ -85,7 +90,7 @@ def pictures(
             if isinstance(task, KaplanMeier)
             else _cox_figures(task, states[0])
         )
-    except InvalidValue:
+    except (InvalidValue, Refused):
         # Nothing has been counted, or the counts are noise alone.
         return []
 
@@ -193,14 +198,19 @@ def _sparse(found: Estimate) -> SparseEstimate:
     return SparseEstimate(**held)
 
 
-def _cox_figures(task: Cox, state: Array) -> list[Figure]:
-    """Draw hazard ratios with their intervals, clearest effects first."""
+def _cox_figures(task: Cox | PrivateCox, state: Array) -> list[Figure]:
+    """Draw hazard ratios with their intervals, clearest effects first; those that noise hides are named."""
     fit = task.model(state)
-    clearness = np.abs(fit.coefficients / fit.standard_errors)
-    order: list[int] = np.argsort(-clearness, kind="stable")[:ROWS].tolist()
+    shown = fit.shown if isinstance(fit, PrivateCoxFit) else np.ones(len(fit.columns), dtype=np.bool_)
+    hidden = [name for name, here in zip(fit.columns, shown.tolist(), strict=True) if not here]
+    if not shown.any():
+        return []
+    clearness = np.where(shown, np.abs(fit.coefficients / fit.standard_errors), -1.0)
+    order: list[int] = np.argsort(-clearness, kind="stable")[: min(ROWS, int(shown.sum()))].tolist()
     table, share = fit.summary(), f"{100 * fit.level:g}%"
     ends = ("exp(coef)", f"exp(coef) lower {share}", f"exp(coef) upper {share}")
     rows = table[list(ends)].to_numpy(dtype=np.float64)[order]
+    away = f" Hidden by noise: {', '.join(hidden)}." if hidden else ""
     names = [fit.columns[place] for place in order]
     units = {name: readable_unit(name, [fit]) for name in names}
     per = {name: "" if units[name] == 1 else f" per {units[name]:g}" for name in names}
@@ -210,8 +220,8 @@ def _cox_figures(task: Cox, state: Array) -> list[Figure]:
             (name, row ** units[name]) for name, row in zip(names, rows, strict=True)
         )
     ]
-    some = f", the clearest {len(names)} of {len(fit.columns)}" * (len(names) < len(fit.columns))
-    words = f"Hazard ratios with {100 * fit.level:g} % intervals{some}: {'; '.join(lines)}."
+    some = f", the clearest {len(names)} of {len(fit.columns)}" * (len(names) < int(shown.sum()))
+    words = f"Hazard ratios with {100 * fit.level:g} % intervals{some}: {'; '.join(lines)}.{away}"
     return [Figure("hazard-ratios", forest({"all sites": fit}, columns=names, units=units), words)]
 
 

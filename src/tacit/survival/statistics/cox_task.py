@@ -14,7 +14,7 @@ import numpy as np
 from tacit.errors import InvalidValue, Refused, choices, is_between, require, require_word
 from tacit.learning.query import Updates
 from tacit.learning.record import Simplest
-from tacit.learning.task import Goal
+from tacit.learning.task import Goal, TaskBase
 from tacit.privacy.ledger.payment import PUBLIC, from_sites
 from tacit.privacy.mechanisms.base import Mechanism
 from tacit.privacy.policy import Open, Privacy, Provenance
@@ -40,8 +40,8 @@ WHAT = (
     "concordant pairs"
 )
 INSTEAD = (
-    "use cox-ph with groups_per_site, or poisson-ph, which is the same model on a grid; or "
-    "tacit.survival.statistics.cox with epsilon, in one process"
+    "use cox-ph with groups_per_site, or poisson-ph, which is the same model on a grid; or protect single "
+    'records (unit = "record", mechanism = "gaussian") without clip, where it is learned as private-cox'
 )
 # Beside a slope a site sends its records, its events, sums over pairs, and whether its numbers overflowed.
 TALLIES, PAIRS = 8, slice(2, 7)
@@ -51,7 +51,7 @@ COUNTERS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Cox(SumTask):
-    """Cox regression stratified by site, with standard errors, by Newton's method; only without a promise.
+    """Cox regression stratified by site, with standard errors; under a promise to records, `private-cox`.
 
     Args:
         columns: The features to regress on; by default all of them.
@@ -59,6 +59,9 @@ class Cox(SumTask):
         grid: The ends of public intervals that times are rounded up to; by default exact times.
         ridge: Half of it, times the squared length of the coefficients, is taken off the log-likelihood.
         level: Confidence level of the intervals.
+        horizon: Under a promise, the public end of follow-up, in place of a grid.
+        ranges: Under a promise, the public range of features, low and high, by name.
+        followed: Under a promise, expected events up to which a typical record is followed.
         sites: The sites; filled in.
         public: The records are public; filled in.
     """
@@ -68,6 +71,9 @@ class Cox(SumTask):
     grid: Sequence[float] | None = None
     ridge: float = 0.0
     level: float = 0.95
+    horizon: float | None = None
+    ranges: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    followed: float | None = None
     sites: Sequence[str] = field(default=(), metadata=BOUND)
     public: bool = field(default=False, metadata=BOUND)
     kind: ClassVar[str] = "cox"
@@ -92,6 +98,22 @@ class Cox(SumTask):
     def goal(self) -> Goal:
         """Return the concordance index as the goal."""
         return ("c_index", "max")
+
+    def resolve(self, privacy: Privacy | Open) -> TaskBase:
+        """This task; under a promise to records without a clip bound, `private-cox`.
+
+        Raises:
+            InvalidValue: An option has no private version.
+        """
+        if isinstance(privacy, Open) or privacy.unit != "record" or privacy.clip is not None:
+            return self
+        from tacit.survival.statistics.private_cox_task import PrivateCox
+
+        require(self.ridge == 0, "ridge", self.ridge, "0 under a promise: the fit offers shrunken estimates")
+        return PrivateCox(
+            columns=self.columns, grid=self.grid, horizon=self.horizon, ranges=self.ranges,
+            followed=self.followed, level=self.level,
+        )  # fmt: skip
 
     def with_privacy(self, privacy: Privacy | Open) -> Self:
         """Return this task in an open run; refuse any promise.

@@ -300,6 +300,8 @@ class Information:
         between = self.doubt * np.outer(moved, moved)
         np.fill_diagonal(between, self.doubt @ moved**2)
         whole = between + variance * self.frame.T @ self.frame
+        # Without noise it may be singular.
+        whole += 1e-6 * float(np.trace(whole)) / len(whole) * np.eye(len(whole))
         inverse = np.linalg.inv(whole)
         pull = inverse @ rest
         gain = np.outer(pull, moved) + np.outer(moved, pull)
@@ -341,7 +343,8 @@ def informed(start: Start, upper: Array, noise: float) -> tuple[Information, Reg
     share = float(np.clip(precision @ (ahead * relative.diagonal()) / (precision @ ahead**2), *SHARES))
     prior, doubt = share * start.prior, share**2 * start.doubt
     gain = doubt / (doubt + variance)
-    found = Information(frame, prior, prior + gain * (relative - prior), doubt * (1 - gain))
+    left = np.maximum(doubt * (1 - gain), 1e-9)
+    found = Information(frame, prior, prior + gain * (relative - prior), left)
     return found.bounded(), public
 
 
