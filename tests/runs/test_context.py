@@ -70,6 +70,9 @@ TASKS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
     "private-cox": some(
         followed=st.floats(1.5, 9.0), level=st.floats(0.5, 0.99), by_site=st.booleans(), horizon=reals,
     ),
+    "linear": some(ridge=pulls, level=st.floats(0.5, 0.99)),
+    "logistic": some(ridge=pulls, level=st.floats(0.5, 0.99)),
+    "poisson": some(ridge=pulls, level=st.floats(0.5, 0.99)),
     "functional-boosting": some(
         rate=st.floats(0.05, 1.0), steps=st.integers(1, 9), stop=st.sampled_from(["cv", "aic", 3]),
         margin=reals.map(lambda value: 1 + value), smooth_s=PRICES, smooth_t=PRICES, smooth_st=PRICES,
@@ -97,6 +100,7 @@ NORMED = {"x1": [-3.0, 4.0], "x2": [-2.0, 3.0], "x3": [-2.0, 3.0]}
 FIXED = {
     "ppo": {"steps": 16}, "functional-boosting": {"size": 6},
     "private-cox": {"horizon": 4.0, "ranges": NORMED},
+    "linear": {"outcome": "x1"}, "logistic": {"outcome": "event"}, "poisson": {"outcome": "event"},
 }  # fmt: skip
 RECORD = {"unit": "record", "delta": 1e-5}
 SITE = {"unit": "site", "delta": 1e-5, "noise": "server"}
@@ -105,7 +109,7 @@ PROMISES: dict[str, list[dict[str, Any]]] = {
     "ppo": [{"kind": "open"}, {**SITE, "clip": 1.0, "noise_multiplier": 2.0, "clip_quantile": 0.5}],
     "kaplan-meier": [{"kind": "open"}],
     "newton-ph": [{"kind": "open"}, {**RECORD, "epsilon": 2.0, "rehearsal": True}],
-    "cox": [{"kind": "open"}],
+    **{key: [{"kind": "open"}] for key in ("cox", "linear", "logistic", "poisson")},
     "private-cox": [{"kind": "open"}, {**RECORD, "epsilon": 2.0, "rehearsal": True}],
 }
 PRIVATE = [

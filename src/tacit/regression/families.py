@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.special import expit, gammaln, xlogy
-from scipy.stats import rankdata
 
 from tacit.errors import InvalidValue
 from tacit.learning.task import Goal
@@ -197,6 +196,8 @@ def score_predictions(family: ResponseFamily, predictor: Array, outcome: Array) 
 
 def _auc(predictor: Array, outcome: Array) -> float:
     """The chance that a record with the outcome has a larger predictor than one without."""
+    from scipy.stats import rankdata
+
     happened = outcome > 0
     ones = int(np.count_nonzero(happened))
     zeros = len(happened) - ones

@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.stats import chi2, norm, t
 
 from tacit.errors import is_between, require
 from tacit.regression.families import FAMILIES, ResponseFamily
 from tacit.reports.text import format_rows
 from tacit.runtime.arrays import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 Rows = Sequence[tuple[str, str]]
 Robust = bool | Literal["site"]
@@ -126,8 +128,11 @@ class RegressionFit(RegressionOptions):
         """
         return self.family.mean(self.linear_predictor(features, intercept=intercept))
 
-    def summary(self) -> pd.DataFrame:
+    def summary(self) -> "pd.DataFrame":
         """Return a table with one row for each coefficient, as in statsmodels, with odds or rate ratios."""
+        import pandas as pd
+        from scipy.stats import norm, t
+
         errors, name = self.standard_errors, self.statistic
         ratio = self.coefficients / errors
         law = t(self.degrees) if name == "t" else norm()
@@ -152,8 +157,11 @@ class RegressionFit(RegressionOptions):
                 }
         return pd.DataFrame(table, index=pd.Index(self.columns, name="covariate"))
 
-    def tests(self) -> pd.DataFrame:
+    def tests(self) -> "pd.DataFrame":
         """Test whether any column matters: likelihood ratio and Wald tests."""
+        import pandas as pd
+        from scipy.stats import chi2
+
         chosen = slice(self.intercepts, None)
         own = self.coefficients[chosen]
         wald = float(own @ np.linalg.pinv(self.covariance[chosen, chosen]) @ own)

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
-from scipy.stats import chi2
 
 from tacit.regression.fit import RegressionFit
 from tacit.regression.private_path import PathState, PrivatePath, estimate
 from tacit.runtime.arrays import Array
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 # Noise of so many standard errors of the model hides a coefficient.
 HIDDEN = 3.0
@@ -40,13 +43,16 @@ class PrivateRegressionFit(RegressionFit):
             shown = self.noise_errors <= HIDDEN * np.sqrt(np.diag(self.model_covariance))
         return tuple(name for name, seen in zip(self.columns, shown.tolist(), strict=True) if not seen)
 
-    def summary(self) -> pd.DataFrame:
+    def summary(self) -> "pd.DataFrame":
         """Return the table of an open fit, with the noise of each coefficient and whether it hides it."""
         words = ["hidden by noise" if name in self.hidden else "" for name in self.columns]
         return super().summary().assign(**{"noise": self.noise_errors, "note": words})
 
-    def tests(self) -> pd.DataFrame:
+    def tests(self) -> "pd.DataFrame":
         """Test whether any column matters: the Wald test, the only one that noisy sums allow."""
+        import pandas as pd
+        from scipy.stats import chi2
+
         chosen = slice(self.intercepts, None)
         own = self.coefficients[chosen]
         found = float("nan")

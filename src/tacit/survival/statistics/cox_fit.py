@@ -6,18 +6,20 @@ standard errors, and hides each coefficient that would be noise, with the reason
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import chi2, norm
 
 from tacit.errors import is_between, require, require_positive, require_word
 from tacit.reports.text import format_rows
 from tacit.runtime.arrays import Array
 from tacit.survival.life_table import LifeTable
 from tacit.survival.statistics.cox_newton import NewtonState, Ties
+
+if TYPE_CHECKING:
+    import pandas as pd
+
 
 Rows = Sequence[tuple[str, str]]
 
@@ -121,8 +123,11 @@ class CoxFit(CoxOptions):
         """Return the log hazard ratio of each record (records,) against one whose features are all 0."""
         return np.asarray(features, dtype=np.float64) @ self.coefficients
 
-    def summary(self) -> pd.DataFrame:
+    def summary(self) -> "pd.DataFrame":
         """Return a table with one row for each feature; its columns are those of lifelines."""
+        import pandas as pd
+        from scipy.stats import chi2, norm
+
         half = float(norm.ppf(0.5 + self.level / 2)) * self.standard_errors
         z, share = self.coefficients / self.standard_errors, f"{100 * self.level:g}%"
         p = np.asarray(chi2.sf(z**2, 1), dtype=np.float64)
@@ -142,7 +147,7 @@ class CoxFit(CoxOptions):
             }
         return pd.DataFrame(columns, index=pd.Index(self.columns, name="covariate"))
 
-    def tests(self) -> pd.DataFrame:
+    def tests(self) -> "pd.DataFrame":
         """Test whether any column matters: likelihood ratio, Wald and score tests."""
         found = {
             "likelihood ratio": 2 * (self.log_likelihood - self.null_log_likelihood),
@@ -166,7 +171,10 @@ class CoxFit(CoxOptions):
     def _wald(self) -> float:
         return float(self.coefficients @ np.linalg.pinv(self.covariance) @ self.coefficients)
 
-    def _test_table(self, statistics: dict[str, float]) -> pd.DataFrame:
+    def _test_table(self, statistics: dict[str, float]) -> "pd.DataFrame":
+        import pandas as pd
+        from scipy.stats import chi2
+
         values = list(statistics.values())
         p = np.asarray(chi2.sf(values, len(self.columns)), dtype=np.float64)
         index = pd.Index(list(statistics), name="test")
@@ -234,7 +242,7 @@ class PrivateCoxFit(CoxFit):
         """Return True if some coefficient is shown."""
         return bool(self.shown.any())
 
-    def summary(self) -> pd.DataFrame:
+    def summary(self) -> "pd.DataFrame":
         """Return a table with the columns of lifelines and a note; hidden estimates are NaN, not intervals.
 
         `attrs["notes"]` has the notes on the whole fit.
@@ -269,7 +277,7 @@ class PrivateCoxFit(CoxFit):
             )
         return found
 
-    def shrunk(self, deviation: float) -> pd.DataFrame:
+    def shrunk(self, deviation: float) -> "pd.DataFrame":
         """Return shrunken estimates: posterior means under a normal prior around 0, with their deviations.
 
         Noise that hides an effect shrinks it instead of inventing one. These estimates are biased toward 0;
@@ -278,6 +286,9 @@ class PrivateCoxFit(CoxFit):
         Args:
             deviation: Prior standard deviation of a coefficient.
         """
+        import pandas as pd
+        from scipy.stats import norm
+
         require_positive("deviation", deviation)
         prior = deviation**2 * np.eye(len(self.columns))
         gain = np.linalg.solve(prior + self.covariance, prior).T
@@ -292,7 +303,7 @@ class PrivateCoxFit(CoxFit):
         }
         return pd.DataFrame(columns, index=pd.Index(self.columns, name="covariate"))
 
-    def tests(self) -> pd.DataFrame:
+    def tests(self) -> "pd.DataFrame":
         """Test whether any column matters: the Wald test, the only one that noisy sums allow."""
         return self._test_table({"Wald": self._wald()})
 

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import norm
 
 from tacit.runtime.arrays import Array
 from tacit.survival.life_table import nearest_counts
@@ -249,6 +248,8 @@ def _covariances(
 
 def _positive_part(values: Array, spread: float) -> tuple[Array, Array]:
     """Mean and variance of normal variables around `values`, given that they are above 0."""
+    from scipy.stats import norm
+
     if spread <= 0:
         return np.maximum(values, 1e-9), np.zeros_like(values)
     ratio = values / spread
