@@ -289,7 +289,7 @@ class Regression(TaskBase):
 
     @property
     def _sums(self) -> slice:
-        """What a site sends behind the indicators: a slope, and whether it overflowed."""
+        """Places of a site's numbers behind the indicators: a slope, and whether it overflowed."""
         return slice(len(self.sites), len(self.sites) + self._layout.width + 1)
 
     def _encode(self, climb: AscentState, missed: int) -> Array:

@@ -33,7 +33,7 @@ from tacit.privacy.ledger.run_ledger import RunLedger
 from tacit.privacy.ledger.store import Ledger
 from tacit.privacy.mechanisms.base import NoPrivacy
 from tacit.privacy.policy import Open, Privacy, Provenance
-from tacit.privacy.statement import state, subject_prices
+from tacit.privacy.statement import Statement, state, subject_prices
 from tacit.reports.dpia_form import TABLE, Answers
 from tacit.runs.clusters import own_records, score_clusters, weighted_mean
 from tacit.runs.context import RunContext, digest
@@ -177,7 +177,7 @@ def _run(
 ) -> Run:
     """Run everything from the first charge on: queries, rounds, scores, statement."""
     federation, watch, test = prepared.federation, prepared.watch, prepared.test
-    spec, privacy, provenance = prepared.spec, prepared.spec.privacy, prepared.provenance
+    spec, provenance = prepared.spec, prepared.provenance
     assert federation is not None, "fit gives one"
     assert watch is not None, "there is one where data are"
     data = digest(key, "data", federation.fingerprint)
@@ -212,19 +212,26 @@ def _run(
     sizes = count_sizes(context.federation, test, provenance)
     record = replace(record, verdict=judge(record.simplest, record.scores), sizes=sizes)
     shown = _illustrate(context, point.best, test)
-    promise = state(
-        privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=context.task.exempt,
-        left_out=record.left_out, prices=subject_prices(ledger, privacy),
-    )  # fmt: skip
-    if isinstance(privacy, Privacy):
-        total = ledger.total(privacy.delta, privacy.unit)
-        if total is not None and spec.evaluate is not None:
-            total = replace(total, notes=(*total.notes, spec.evaluate.lifetime_note(total.epsilon)))
-        promise = replace(promise, all_runs=total)
+    promise = _state_promise(context, record, ledger)
     return Run(
         task=context.task, record=record, privacy=promise, state=point.best, path=directory.path, name=name,
         charged=tuple(ledger.releases()), shown=shown,
     )  # fmt: skip
+
+
+def _state_promise(context: RunContext, record: Record, ledger: RunLedger) -> Statement:
+    """Return the statement of a finished run, with the total over all runs on the same people."""
+    spec, privacy, provenance = context.spec, context.spec.privacy, context.prepared.provenance
+    promise = state(
+        privacy, ledger.releases(), public=provenance.public, bare=provenance.bare, but=context.task.exempt,
+        left_out=record.left_out, prices=subject_prices(ledger, privacy),
+    )  # fmt: skip
+    if isinstance(privacy, Open):
+        return promise
+    total = ledger.total(privacy.delta, privacy.unit)
+    if total is not None and spec.evaluate is not None:
+        total = replace(total, notes=(*total.notes, spec.evaluate.lifetime_note(total.epsilon)))
+    return replace(promise, all_runs=total)
 
 
 def evaluate_privately(

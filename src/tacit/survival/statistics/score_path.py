@@ -112,7 +112,7 @@ def _levels(counts: Array, rate: float, noise: float) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """What the moments give: regressors, and a prior of the information in a frame where it is diagonal.
+    """Start of the path, by the moments: regressors, and a prior of the information in a diagonal frame.
 
     Args:
         regressors: The regressors, centered at the mean of all records.
