@@ -254,6 +254,17 @@ def test_one_record_more_moves_one_cell_by_one_whatever_it_holds(number, seed, r
     assert np.array_equal(counted(everything[::-1]), whole)
 
 
+def test_events_of_several_causes_are_scored_as_events_of_any():
+    federation = sites(600)
+    events = federation.store.targets["event"] * (1 + np.arange(600) % 2)
+    store = replace(federation.store, targets={**federation.store.targets, "event": events})
+    federation = federation.with_store(store, [size for _, size in federation.places.values()])
+    task = DeepHit(hidden=[], horizon=3.0, cuts=5, causes=2, steps=2, sample=0.5, lr=0.05, groups_per_site=20)
+    privacy = replace(CLIPPED, rehearsal=True)
+    run = tacit.fit(task, federation.revise(public=True), privacy=privacy, evaluate=Evaluation(), rounds=1)
+    assert 60 < run.record.evaluation.records < 200
+
+
 def test_cells_of_the_model_are_public_and_of_its_state_alone():
     task = bound(TASKS[0])
     question = task.evaluation(1.0, 5000)

@@ -44,6 +44,11 @@ class ScoredTask(Protocol):
         ...
 
     @property
+    def causes(self) -> int:
+        """Return the number of kinds of events."""
+        ...
+
+    @property
     def encoding(self) -> Encoding:
         """Encoding of raw columns as features."""
         ...
@@ -133,7 +138,8 @@ class SurvivalEvaluation(EvaluationQueryBase):
         told: list[Array] = []
         for place, name in enumerate(cohort.names):
             table = cohort.records_of(place)
-            require_exits(table, 2, f"site {name}")
+            # An event of any cause is one.
+            require_exits(table, 1 + self.task.causes, f"site {name}")
             risks, _ = predict(model, table.features, grid.ends)
             time, event = table.targets["time"], table.targets["event"] > 0
             counted = TableCounts(cells_of(risks, time, event, grid), self.width)
