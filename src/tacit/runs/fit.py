@@ -245,9 +245,13 @@ def evaluate_privately(
 ) -> Record:
     """Return the record with scores that are bought on private held-out records, if the run asks for them."""
     question, left = context.prepared.evaluation, list[str]()
-    found = None
+    found, final = None, final_query_of(context.task)
+    if question is not None and final is not None and f"the query for the {final.kind}" in record.left_out:
+        # The model lacks what that query would have found, and predicts nothing.
+        left.append(f"the query for the {question.kind}")
     with skip_if_unaffordable(question, left, resumed=True):
-        found = replace(context, federation=held_out).ask_evaluation(point, directory, ledger, key)
+        if not left:
+            found = replace(context, federation=held_out).ask_evaluation(point, directory, ledger, key)
     if left:
         notes = tuple(f"{what} was left out: {OVERSPENT}" for what in left)
         record = replace(record, left_out=(*record.left_out, *left), notes=(*record.notes, *notes))
